@@ -1,0 +1,86 @@
+"""Every exception safemargin raises on purpose.
+
+SafemarginError
+├── InvalidInput            a value that cannot be right: tolerance below 0, unknown name, wrong shape
+│   └── MissingExtra        an optional library is needed; the message is the line that installs it
+├── EnvironmentFault        the environment broke its contract: NaN reward, an exception, …
+│   └── NotMeasurable       the doctor found no sound way to measure this environment
+├── PolicyFault             the policy broke its contract: NaN scores, wrong shape, …
+├── StudyError              a study on disk cannot serve the request
+│   ├── StudyMismatch       another policy, environment or settings than the study was made with
+│   ├── StudyIncomplete     not enough in it yet for what was asked
+│   ├── StudyCorrupt        the database cannot be read
+│   └── StudyBusy           another process is collecting into it
+└── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
+
+The command line turns any of them into one sentence and exit status 2
+(NotMeasurable is a finding, status 1).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SafemarginError(Exception):
+    """The base of all errors that safemargin raises on purpose."""
+
+
+class InvalidInput(SafemarginError, ValueError):
+    """A value that cannot be right."""
+
+
+class MissingExtra(InvalidInput, ImportError):
+    """An optional library is needed for what was asked."""
+
+    def __init__(self, purpose: str, *, extra: str) -> None:
+        super().__init__(f"{purpose} needs an optional library: pip install 'safemargin[{extra}]'")
+
+
+class EnvironmentFault(SafemarginError):
+    """The environment broke its contract."""
+
+
+class NotMeasurable(EnvironmentFault):
+    """The doctor found no sound way to measure this environment."""
+
+
+class PolicyFault(SafemarginError):
+    """The policy broke its contract."""
+
+
+class StudyError(SafemarginError):
+    """A study on disk cannot serve the request."""
+
+
+class StudyMismatch(StudyError):
+    """Another policy, environment or settings than the study was made with."""
+
+
+class StudyIncomplete(StudyError):
+    """Not enough in the study yet for what was asked."""
+
+
+class StudyCorrupt(StudyError):
+    """The study's database cannot be read."""
+
+
+class StudyBusy(StudyError):
+    """Another process is collecting into the study."""
+
+
+class MarginsFileError(SafemarginError):
+    """A margins file is unreadable, truncated or of an unknown version."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A closing sentence that suggests the nearest known names, or lists a few of them."""
+    names = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(repr(lowered[match]) for match in close) + "?"
+    if len(names) <= 12:
+        return "known: " + ", ".join(names)
+    return f"{len(names)} names are known, none is similar"

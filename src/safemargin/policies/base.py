@@ -1,0 +1,50 @@
+"""What a policy is to safemargin: observations in, action scores out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+ScoreKind = Literal["q", "logits", "gaussian", "actions"]
+"""What the scores of a policy mean:
+
+q         [batch, actions]      estimated return of each action
+logits    [batch, actions]      unnormalised log-probability of each action
+gaussian  [batch, 2, dims]      mean and log standard deviation of each action dimension (Box)
+actions   [batch, dims]         the action itself: a deterministic controller (Box)
+"""
+
+Memory = tuple[npt.NDArray[Any], ...] | None
+"""A recurrent policy's state: arrays [batch, ...], never changed in place; None without one."""
+
+Observations = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
+"""A batch: an array [batch, ...], or for Dict spaces one such array a key."""
+
+
+class Policy(ABC):
+    """A trained agent. Scores for one observation must not depend on its batch."""
+
+    kind: ScoreKind
+    identity: str
+    """A hash of what decides the scores, e.g. 'sha256:…' over the weights."""
+    description: str
+    """For people: the file or the function it came from."""
+    uses_mask: bool = False
+    """Whether illegal actions are hidden from the action choice where the environment says so."""
+
+    @abstractmethod
+    def scores(
+        self, observations: Observations, memory: Memory = None
+    ) -> tuple[npt.NDArray[np.float32], Memory]:
+        """Scores for a batch, and the memory after it."""
+
+    def initial_memory(self, batch: int) -> Memory:
+        """The memory at the start of an episode."""
+        return None
+
+    def check(self, env: gym.Env[Any, Any]) -> None:
+        """Raise PolicyFault where the policy cannot act in this environment."""

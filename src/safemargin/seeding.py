@@ -1,0 +1,35 @@
+"""The only maker of random generators: (study seed, purpose, keys) → an independent stream.
+
+Every random choice in a study names what it is for, so that no result depends on how many
+workers there are, in which order they finish, or whether a run was interrupted.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a stream is used for. Values are part of the study format: never renumber."""
+
+    RESET = 1  # the seed an episode's environment is reset with
+    OPENING = 2  # length and actions of the random opening
+    EPISODE_POLICY = 3  # sampled or ε-greedy action choice during an episode
+    SELECTION = 4  # natural choice of steps, ties of the spread choice
+    TRIAL_ACTIONS = 5  # the random actions of one trial, the same for every n
+    TRIAL_ENVIRONMENT = 6  # what a stochastic environment draws during one trial
+    TRIAL_POLICY = 7  # what a sampled policy draws during one trial
+    DOCTOR = 8
+
+
+def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
+    """The generator for one purpose and one set of non-negative keys."""
+    entropy = np.random.SeedSequence([seed, int(purpose), *keys])
+    return np.random.Generator(np.random.PCG64(entropy))
+
+
+def environment_seed(seed: int, *keys: int) -> int:
+    """The seed that an episode's environment is reset with."""
+    return int(stream(seed, Purpose.RESET, *keys).integers(2**31 - 1))

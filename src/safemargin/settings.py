@@ -1,0 +1,133 @@
+"""What a study measures: discounting, perturbation lengths, and when an estimate is good enough.
+
+The names in the paper (§ III and appendix A) stand beside each field.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from safemargin.errors import InvalidInput, did_you_mean
+
+ActionChoice = Literal["greedy", "sampled", "epsilon-greedy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that changes a study's numbers; stored with it and never changed afterwards."""
+
+    gamma: float = 0.99
+    """Discount factor γ."""
+    n_values: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    """S: for how many steps actions are replaced by random ones."""
+    horizon_error: float = 0.01
+    """ε̂_horizon: the relative error accepted for cutting returns off at the horizon."""
+    sampling_error: float = 0.2
+    """ε̂_sampling, in reward units: trials stop once the half-width is at most this."""
+    sampling_confidence: float = 0.95
+    """α: the two-sided confidence of the half-width."""
+    min_trials: int = 10
+    """N_min: never fewer trials than this."""
+    max_trials: int = 1000
+    """A cap the paper does not have; an estimate that reaches it is marked `capped`."""
+    action_choice: ActionChoice = "greedy"
+    """How the policy under test turns scores into actions."""
+    epsilon: float = 0.0
+    """The chance of a random action under `epsilon-greedy`."""
+    opening: int = 0
+    """Begin each episode with up to this many random actions, so that starts differ."""
+    exclude_last: int | None = None
+    """The last steps of an episode are never selected; None: as many as the largest n."""
+    max_episode_steps: int = 30_000
+    """Cut an episode that does not end by itself."""
+    selection_proxy: str | None = None
+    """The proxy that spreads the spread moments; None: the paper's for the policy's scores."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        def require(condition: bool, text: str) -> None:
+            if not condition:
+                raise InvalidInput(f"settings: {text}")
+
+        require(0 < self.gamma < 1, f"gamma must lie between 0 and 1, got {self.gamma}")
+        n_values = tuple(int(n) for n in self.n_values)
+        object.__setattr__(self, "n_values", n_values)
+        require(
+            len(n_values) > 0 and n_values[0] >= 1 and list(n_values) == sorted(set(n_values)),
+            f"n_values must be increasing whole numbers from 1 on, got {list(n_values)}",
+        )
+        require(
+            0 < self.horizon_error < 1,
+            f"horizon_error must lie between 0 and 1, got {self.horizon_error}",
+        )
+        require(
+            self.sampling_error > 0 and math.isfinite(self.sampling_error),
+            f"sampling_error must be above 0 (reward units), got {self.sampling_error}",
+        )
+        require(
+            0 < self.sampling_confidence < 1,
+            f"sampling_confidence must lie between 0 and 1, got {self.sampling_confidence}",
+        )
+        require(self.min_trials >= 2, f"min_trials must be at least 2, got {self.min_trials}")
+        require(
+            self.max_trials >= self.min_trials,
+            f"max_trials ({self.max_trials}) must not be below min_trials ({self.min_trials})",
+        )
+        require(
+            self.action_choice in get_args(ActionChoice),
+            f"action_choice {self.action_choice!r} is unknown; "
+            + did_you_mean(str(self.action_choice), get_args(ActionChoice)),
+        )
+        require(0 <= self.epsilon <= 1, f"epsilon must lie in [0, 1], got {self.epsilon}")
+        require(
+            self.epsilon == 0 or self.action_choice == "epsilon-greedy",
+            "epsilon has a meaning only with action_choice='epsilon-greedy'",
+        )
+        require(self.opening >= 0, f"opening must be at least 0, got {self.opening}")
+        require(
+            self.exclude_last is None or self.exclude_last >= 0,
+            f"exclude_last must be at least 0, got {self.exclude_last}",
+        )
+        require(
+            self.max_episode_steps >= 1,
+            f"max_episode_steps must be at least 1, got {self.max_episode_steps}",
+        )
+        require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
+
+    @property
+    def horizon(self) -> int:
+        """h = ⌈log_γ ε̂_horizon⌉: how many steps of a return are counted."""
+        return math.ceil(math.log(self.horizon_error) / math.log(self.gamma))
+
+    @property
+    def excluded_steps(self) -> int:
+        """How many steps at the end of an episode are never selected."""
+        return max(self.n_values) if self.exclude_last is None else self.exclude_last
+
+    def to_json(self) -> str:
+        """A canonical text: equal settings give equal texts."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """The settings that `to_json` wrote."""
+        return cls.from_mapping(json.loads(text))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
+        """Settings from names and values; an unknown name is answered with the nearest one."""
+        known = {field.name for field in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise InvalidInput(f"settings: {name!r} is unknown; {did_you_mean(name, known)}")
+        return cls(**values)
+
+    def differences(self, other: Settings) -> list[str]:
+        """One 'name: ours, not theirs' for each field in which two settings differ."""
+        mine, theirs = asdict(self), asdict(other)
+        return [f"{name}: {mine[name]}, not {theirs[name]}" for name in mine
+                if mine[name] != theirs[name]]
