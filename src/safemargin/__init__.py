@@ -1,3 +1,72 @@
-"""How many mistakes can a reinforcement-learning agent afford right now?"""
+"""How many mistakes can a reinforcement-learning agent afford right now?
+
+The public names are loaded when first used, so that a lookup in a margins file needs numpy only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from safemargin.criticality import true_criticality
+    from safemargin.doctor import Diagnosis, examine
+    from safemargin.environments import register_state
+    from safemargin.errors import SafemarginError
+    from safemargin.margins import Margins, fit_margins
+    from safemargin.policies import load_policy
+    from safemargin.policies.base import Policy
+    from safemargin.proxies import register_proxy
+    from safemargin.records import Episode, Estimate, Moment, Tuples
+    from safemargin.settings import Settings
+    from safemargin.study import Study
+
+_HOMES = {
+    "Diagnosis": "doctor",
+    "Episode": "records",
+    "Estimate": "records",
+    "Margins": "margins",
+    "Moment": "records",
+    "Policy": "policies.base",
+    "SafemarginError": "errors",
+    "Settings": "settings",
+    "Study": "study",
+    "Tuples": "records",
+    "examine": "doctor",
+    "fit_margins": "margins",
+    "load_policy": "policies",
+    "register_proxy": "proxies",
+    "register_state": "environments",
+    "true_criticality": "criticality",
+}
+
+__all__ = [
+    "Diagnosis",
+    "Episode",
+    "Estimate",
+    "Margins",
+    "Moment",
+    "Policy",
+    "SafemarginError",
+    "Settings",
+    "Study",
+    "Tuples",
+    "examine",
+    "fit_margins",
+    "load_policy",
+    "register_proxy",
+    "register_state",
+    "true_criticality",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'safemargin' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"safemargin.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,10 +1,11 @@
 """Every exception safemargin raises on purpose.
 
 SafemarginError
-├── InvalidInput            a value that cannot be right: tolerance below 0, unknown name, wrong shape
+├── InvalidInput            a value that cannot be right: tolerance below 0, an unknown name
 │   └── MissingExtra        an optional library is needed; the message is the line that installs it
 ├── EnvironmentFault        the environment broke its contract: NaN reward, an exception, …
 │   └── NotMeasurable       the doctor found no sound way to measure this environment
+├── EngineFault             a worker process kept dying
 ├── PolicyFault             the policy broke its contract: NaN scores, wrong shape, …
 ├── StudyError              a study on disk cannot serve the request
 │   ├── StudyMismatch       another policy, environment or settings than the study was made with
@@ -20,7 +21,9 @@ The command line turns any of them into one sentence and exit status 2
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
+from typing import Any
 
 
 class SafemarginError(Exception):
@@ -36,6 +39,11 @@ class MissingExtra(InvalidInput, ImportError):
 
     def __init__(self, purpose: str, *, extra: str) -> None:
         super().__init__(f"{purpose} needs an optional library: pip install 'safemargin[{extra}]'")
+        self.purpose = purpose
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(MissingExtra, extra=self.extra), (self.purpose,)
 
 
 class EnvironmentFault(SafemarginError):
@@ -48,6 +56,10 @@ class NotMeasurable(EnvironmentFault):
 
 class PolicyFault(SafemarginError):
     """The policy broke its contract."""
+
+
+class EngineFault(SafemarginError):
+    """The machinery that runs rollouts failed, e.g. a worker process kept dying."""
 
 
 class StudyError(SafemarginError):

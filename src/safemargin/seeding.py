@@ -26,7 +26,9 @@ class Purpose(IntEnum):
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
     """The generator for one purpose and one set of non-negative keys."""
-    entropy = np.random.SeedSequence([seed, int(purpose), *keys])
+    # SeedSequence ignores trailing zeros and splits large numbers into words: the count of keys
+    # in front and the only number of any size at the end keep different streams apart.
+    entropy = np.random.SeedSequence([len(keys), int(purpose), *keys, seed])
     return np.random.Generator(np.random.PCG64(entropy))
 
 

@@ -129,5 +129,8 @@ class Settings:
     def differences(self, other: Settings) -> list[str]:
         """One 'name: ours, not theirs' for each field in which two settings differ."""
         mine, theirs = asdict(self), asdict(other)
-        return [f"{name}: {mine[name]}, not {theirs[name]}" for name in mine
-                if mine[name] != theirs[name]]
+        return [
+            f"{name}: {mine[name]}, not {theirs[name]}"
+            for name in mine
+            if mine[name] != theirs[name]
+        ]

@@ -1,0 +1,42 @@
+# Everything a person or CI does with this repository. The first target sets up what the rest need.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+# PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
+EXTRAS = atari,mujoco,parquet,sb3,torch
+
+.PHONY: demo test test-slow lint format clean
+
+$(VENV)/.core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(STAMP): $(VENV)/.core
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]" --group dev
+	touch $@
+
+demo: $(VENV)/.core  ## a small study of the bundled agent: margins and pictures
+	$(BIN)/safemargin demo
+
+test: $(STAMP)  ## all tests; the statistical ones in a reduced form
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP)  ## the statistical truths, whole
+	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) runs/demo

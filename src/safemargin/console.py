@@ -1,0 +1,142 @@
+"""What the command line shows: progress on standard error, tables on standard output."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from safemargin.margins import Margins
+
+STAGES = {
+    "doctor": "examining the environment",
+    "episodes": "running episodes",
+    "criticality": "measuring criticality",
+}
+
+
+class ProgressBar:
+    """A collection's progress: bars with an estimate on a terminal, a line now and then elsewhere.
+
+    Used as a context manager, so that an error or Ctrl-C leaves the terminal as it was.
+    """
+
+    SECONDS_BETWEEN_LINES = 15.0
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._live = console.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description:<26}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=console,
+            disable=not self._live,
+            speed_estimate_period=120,
+        )
+        self._task: TaskID | None = None
+        self._name = ""
+        self._total = self._done = self._begun_at = self._steps = 0
+        self._began = self._printed = time.monotonic()
+
+    def __enter__(self) -> ProgressBar:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def stage(self, name: str, *, total: int, done: int) -> None:
+        """A stage begins, or its total has grown."""
+        if name != self._name:
+            self._name, self._steps = name, 0
+            self._began = self._printed = time.monotonic()
+            self._begun_at = done
+            self._task = self._bars.add_task(STAGES[name], total=total, completed=done, speed="")
+        self._total, self._done = total, done
+        if self._task is not None:
+            self._bars.update(self._task, total=total, completed=done)
+
+    def advance(self, steps: int) -> None:
+        """One more piece of the stage is finished."""
+        self._done += 1
+        self._steps += steps
+        elapsed = max(time.monotonic() - self._began, 1e-9)
+        speed = f"{self._steps / elapsed:,.0f} steps/s" if self._steps else ""
+        if self._task is not None:
+            self._bars.update(self._task, advance=1, speed=speed)
+        if not self._live and time.monotonic() - self._printed > self.SECONDS_BETWEEN_LINES:
+            self._printed = time.monotonic()
+            left = elapsed / (self._done - self._begun_at) * (self._total - self._done)
+            print(
+                f"{STAGES[self._name]}: {self._done} of {self._total}, {speed}, "
+                f"about {duration(left)} left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def duration(seconds: float) -> str:
+    """A span of time as people say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A table on standard output; plain text where that is not a terminal."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:  # no terminal, no width: never cut a column
+        console = Console(width=max(console.width, 120))
+    console.print(table)
+
+
+def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -> None:
+    """A table of margins for a few proxies and tolerances."""
+    if margins.bound.looks_at_n:
+        print(f"the proxy {margins.proxy!r} looks at n, so there is no table; look values up")
+        return
+    if not tolerances:
+        # Where something happens: quartiles of the bounds over proxies and n, as round numbers.
+        quartiles = np.quantile(np.maximum(margins.bound.upper, 0), [0.25, 0.5, 0.75])
+        tolerances = sorted({float(f"{value:.1g}") for value in quartiles if value > 0} or {1.0})
+    proxies = np.linspace(margins.lowest_proxy, margins.highest_proxy, 9)
+    print_table(
+        f"Safety margins (confidence {margins.confidence:g}, method {margins.method!r}): "
+        "how many random actions the agent can afford",
+        ["tolerance \\ " + margins.proxy, *(f"{proxy:.3g}" for proxy in proxies)],
+        [
+            [f"{tolerance:g}", *(str(margin) for margin in margins(proxies, tolerance))]
+            for tolerance in tolerances
+        ],
+    )

@@ -1,0 +1,178 @@
+"""True criticality at one moment, by perturbed rollouts from its saved state (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.environments import EnvironmentSpec, make_simulator, same
+from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
+from safemargin.policies import load_policy
+from safemargin.policies.base import Policy
+from safemargin.records import Episode, EpisodeKey, Estimate, Floats, Measurement
+from safemargin.rollouts import Point, Runner, Streams, Trial
+from safemargin.seeding import Purpose, stream
+from safemargin.settings import Settings
+from safemargin.stopping import StudentRule
+
+
+@dataclass(frozen=True, slots=True)
+class Randomness:
+    """What is random besides the perturbation, and so must be drawn anew in each trial."""
+
+    environment: bool
+    policy: bool
+
+    @property
+    def none(self) -> bool:
+        return not (self.environment or self.policy)
+
+
+class MomentMeasurer:
+    """Estimates c*(t, n) for any n at one moment of one recorded episode.
+
+    Trial j draws the same random actions for every n (a shorter perturbation is a prefix of a
+    longer one) and, where something else is random, the same noise as the j-th unperturbed trial:
+    differences between n, and between perturbed and unperturbed, are then less noisy, and each
+    trial by itself still follows the definition.
+    """
+
+    def __init__(self, runner: Runner, episode: Episode, step: int, randomness: Randomness) -> None:
+        self.runner = runner
+        self.settings = runner.settings
+        self.randomness = randomness
+        self.keys = (*episode.key.stream_keys, step)
+        self.steps = 0
+        self.point = runner.go_to(episode, step)
+        if not runner.repeats(self.point, episode, step):
+            raise EnvironmentFault(
+                f"a rollout from the restored state at step {step} of episode {episode.key} did "
+                "not repeat the recorded episode: the environment hides state from its snapshot; "
+                "run the doctor on it"
+            )
+        self.steps += step + min(episode.steps - step, self.settings.horizon)
+        self._unperturbed: list[float] = []
+        if randomness.none:  # the recorded episode is the unperturbed run: no trial needed
+            self._unperturbed.append(runner.discounted(episode.rewards[step:]))
+
+    def measure(self, n: int) -> Measurement:
+        """Trials until the stopping rule is content."""
+        rule = StudentRule(self.settings)
+        before = self.steps
+        perturbed: list[float] = []
+        while not rule.stopped:
+            trial = len(perturbed)
+            perturbed.append(self._perturbed_return(n, trial))
+            rule.add(self._unperturbed_return(trial) - perturbed[-1])
+        used = self._unperturbed[: 1 if self.randomness.none else len(perturbed)]
+        estimate = Estimate(
+            n=n,
+            mean=rule.mean,
+            half_width=rule.half_width,
+            trials=rule.trials,
+            exact=False,
+            unperturbed=float(np.mean(used)),
+            capped=not rule.sure,
+        )
+        return Measurement(
+            estimate=estimate,
+            perturbed=np.asarray(perturbed),
+            unperturbed=np.asarray(used),
+            steps=self.steps - before,
+        )
+
+    def _perturbed_return(self, n: int, trial: int) -> float:
+        width = self.runner.random_actions.width
+        generator = stream(self.settings.seed, Purpose.TRIAL_ACTIONS, *self.keys, trial)
+        return self.runner.discounted(self._run(generator.random((n, width)), trial).rewards)
+
+    def _unperturbed_return(self, trial: int) -> float:
+        if self.randomness.none:
+            return self._unperturbed[0]
+        while len(self._unperturbed) <= trial:
+            rollout = self._run(self._nothing, len(self._unperturbed))
+            self._unperturbed.append(self.runner.discounted(rollout.rewards))
+        return self._unperturbed[trial]
+
+    @property
+    def _nothing(self) -> Floats:
+        return np.empty((0, self.runner.random_actions.width))
+
+    def _run(self, uniforms: Floats, trial: int) -> Trial:
+        seed = self.settings.seed
+        streams = Streams(
+            environment=stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, trial)
+            if self.randomness.environment
+            else None,
+            policy=stream(seed, Purpose.TRIAL_POLICY, *self.keys, trial)
+            if self.randomness.policy
+            else None,
+        )
+        rollout = self.runner.run_trial(self.point, uniforms, streams)
+        self.steps += len(rollout.rewards)
+        return rollout
+
+
+def true_criticality(
+    env: gym.Env[Any, Any] | str,
+    policy: Policy | Any,
+    *,
+    step: int,
+    n: int | Sequence[int],
+    seed: int = 0,
+    settings: Settings | None = None,
+) -> list[Estimate]:
+    """Algorithm 1 at one step of the episode that starts from `seed`.
+
+    Whether the environment can be saved and restored, and whether it is deterministic, is found
+    out at that very step: a restored run is compared with the uninterrupted one. Where saving
+    fails, the episode is replayed from its start instead; where that fails too, NotMeasurable.
+    """
+    n_values = [n] if isinstance(n, int) else list(n)
+    if not n_values or min(n_values) < 1:
+        raise InvalidInput(f"n must be whole numbers from 1 on, got {n_values}")
+    settings = Settings() if settings is None else settings
+    loaded = load_policy(policy)
+    live = EnvironmentSpec.parse(env).make() if isinstance(env, str) else env
+    loaded.check(live)
+    key = EpisodeKey("natural", seed)
+    for way in ("snapshot", "replay"):
+        runner = Runner(make_simulator(live, way=way), loaded, settings)
+        episode = runner.run_episode(key, seed=seed)
+        if not 0 <= step < episode.steps:
+            raise InvalidInput(
+                f"step {step} lies outside the episode of {episode.steps} steps from seed {seed}"
+            )
+        try:
+            point = runner.go_to(episode, step)
+            randomness = find_randomness(runner, point)
+            measurer = MomentMeasurer(runner, episode, step, randomness)
+        except EnvironmentFault:
+            if way == "replay":
+                raise
+            continue
+        return [measurer.measure(value).estimate for value in n_values]
+    raise NotMeasurable("no way to return to a step of this environment was found")
+
+
+def find_randomness(runner: Runner, point: Point) -> Randomness:
+    """Whether fresh noise changes what follows a point, with and without random actions."""
+    settings = runner.settings
+    actions = stream(settings.seed, Purpose.DOCTOR, 0)
+    noisy = False
+    for length in (0, 1, 2, 4, 8, 16, 32):
+        uniforms = actions.random((length, runner.random_actions.width))
+        trials, observations = [], []
+        for attempt in range(2):
+            streams = Streams(
+                environment=stream(settings.seed, Purpose.DOCTOR, 1, attempt),
+                policy=stream(settings.seed, Purpose.DOCTOR, 2),
+            )
+            trials.append(runner.run_trial(point, uniforms, streams))
+            observations.append(runner.simulator.observation)
+        noisy = noisy or trials[0] != trials[1] or not same(*observations)
+    return Randomness(environment=noisy, policy=not runner.policy_actions.deterministic)

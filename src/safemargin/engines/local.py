@@ -1,0 +1,28 @@
+"""The engine without machinery: tasks run one after another in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from safemargin.engines.base import Job, Piece, Task, Worker
+
+
+class LocalEngine:
+    """Runs tasks in this process."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._worker: Worker | None = None
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
+        """The pieces in the order of the tasks."""
+        if self._worker is None:
+            self._worker = Worker(self._job)
+        for task in tasks:
+            yield from self._worker.run(task)
+
+    def close(self) -> None:
+        """Close the environment."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None

@@ -1,0 +1,250 @@
+"""One policy in one simulator: whole episodes, and trials from a point within one."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.actions import PolicyActions, RandomActions
+from safemargin.environments import Simulator, Snapshot
+from safemargin.errors import EnvironmentFault
+from safemargin.policies.base import Memory, Observations, Policy
+from safemargin.proxies import Proxy, proxy_at, proxy_values
+from safemargin.records import Array, Episode, EpisodeKey, Floats
+from safemargin.seeding import Purpose, environment_seed, stream
+from safemargin.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A step of an episode, ready to be left any number of times in different directions."""
+
+    snapshot: Snapshot
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What one trial draws from; None where nothing is random."""
+
+    environment: np.random.Generator | None = None
+    policy: np.random.Generator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One rollout from a point: its rewards up to the horizon or the end."""
+
+    rewards: tuple[float, ...]
+    ended: bool
+
+
+class Runner:
+    """Runs a policy in a simulator, one environment step at a time."""
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        policy: Policy,
+        settings: Settings,
+        proxies: Sequence[Proxy] = (),
+    ) -> None:
+        self.simulator = simulator
+        self.policy = policy
+        self.settings = settings
+        self.proxies = tuple(proxies)
+        space = simulator.env.action_space
+        self.random_actions = RandomActions(space)
+        self.policy_actions = PolicyActions(space, policy.kind, settings)
+        self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
+
+    def run_episode(self, key: EpisodeKey, *, seed: int | None = None) -> Episode:
+        """An episode under the policy, after a random opening where the settings ask for one."""
+        settings, simulator = self.settings, self.simulator
+        if seed is None:
+            seed = environment_seed(settings.seed, *key.stream_keys)
+        opening = self._opening(key)
+        generator = None
+        if not self.policy_actions.deterministic:
+            generator = stream(settings.seed, Purpose.EPISODE_POLICY, *key.stream_keys)
+        history: deque[Any] = deque(maxlen=max([1, *(proxy.history for proxy in self.proxies)]))
+        stepwise = [proxy for proxy in self.proxies if not proxy.vectorised]
+        stepwise_values: dict[str, list[Any]] = {proxy.name: [] for proxy in stepwise}
+        actions: list[Any] = []
+        rewards: list[float] = []
+        scores: list[npt.NDArray[np.float32]] = []
+
+        observation = simulator.reset(seed)
+        memory = self.policy.initial_memory(1)
+        terminated = truncated = False
+        while not (terminated or truncated) and len(rewards) < settings.max_episode_steps:
+            row, memory = self._scores(observation, memory)
+            if len(actions) < len(opening):
+                action = self.random_actions(opening[len(actions)], simulator.mask)
+            else:
+                action = self._choose(row, generator)
+            if stepwise:
+                history.append(observation)
+                for proxy in stepwise:
+                    stepwise_values[proxy.name].append(
+                        proxy_at(
+                            proxy,
+                            row,
+                            history=list(history)[len(history) - proxy.history :]
+                            if proxy.history
+                            else (),
+                            n_values=settings.n_values,
+                            action_space=simulator.env.action_space,
+                            step=len(rewards),
+                        )
+                    )
+            step = simulator.step(action)
+            actions.append(action)
+            rewards.append(step.reward)
+            scores.append(row)
+            observation = step.observation
+            terminated, truncated = step.terminated, step.truncated
+        all_scores = np.stack(scores)
+        values = {
+            proxy.name: (
+                np.asarray(stepwise_values[proxy.name], dtype=np.float64)
+                if proxy in stepwise
+                else proxy_values(proxy, all_scores, action_space=simulator.env.action_space)
+            )
+            for proxy in self.proxies
+        }
+        return Episode(
+            key=key,
+            seed=seed,
+            opening=min(len(opening), len(rewards)),
+            actions=np.asarray(actions),
+            rewards=np.asarray(rewards, dtype=np.float64),
+            scores=all_scores,
+            proxies=values,
+            terminated=terminated,
+            truncated=truncated and not terminated,
+            cut=not (terminated or truncated),
+        )
+
+    def go_to(self, episode: Episode, step: int) -> Point:
+        """Replay an episode's recorded actions up to a step and save the state there.
+
+        Raises EnvironmentFault where the replay does not give the recorded rewards and scores.
+        """
+        observation = self.simulator.reset(episode.seed)
+        memory = self.policy.initial_memory(1)
+        for position in range(step):
+            if memory is not None:
+                _, memory = self._scores(observation, memory)
+            taken = self.simulator.step(native_action(episode.actions[position]))
+            if taken.reward != episode.rewards[position] or taken.terminated or taken.truncated:
+                raise _diverged(episode, position)
+            observation = taken.observation
+        row, _ = self._scores(observation, memory)
+        if not np.array_equal(row, episode.scores[step]):
+            raise _diverged(episode, step)
+        return Point(self.simulator.save(), memory)
+
+    def repeats(self, point: Point, episode: Episode, step: int) -> bool:
+        """Whether the restored point, left with the recorded actions, gives what was recorded.
+
+        Compares rewards, ends and the policy's scores, up to the horizon: the proof, at this very
+        step, that the snapshot holds all of the state.
+        """
+        simulator = self.simulator
+        last = min(episode.steps, step + self.settings.horizon)
+        # Leave the point first: state that the snapshot does not hold is then no longer there.
+        simulator.restore(point.snapshot)
+        for position in range(step, min(last, step + 16)):
+            simulator.step(native_action(episode.actions[position]))
+        simulator.restore(point.snapshot)
+        memory = point.memory
+        observation = simulator.observation
+        for position in range(step, last):
+            row, memory = self._scores(observation, memory)
+            taken = simulator.step(native_action(episode.actions[position]))
+            ended = taken.terminated or taken.truncated
+            should_end = position == episode.steps - 1 and not episode.cut
+            if (
+                taken.reward != episode.rewards[position]
+                or ended != should_end
+                or not np.array_equal(row, episode.scores[position])
+            ):
+                return False
+            observation = taken.observation
+        return True
+
+    def run_trial(
+        self,
+        point: Point,
+        uniforms: Floats,  # [n, width]: one row for each random action
+        streams: Streams,
+    ) -> Trial:
+        """Leave the point with len(uniforms) random actions, then follow the policy."""
+        simulator = self.simulator
+        simulator.restore(point.snapshot)
+        if streams.environment is not None:
+            simulator.reseed(streams.environment)
+        memory = point.memory
+        observation = simulator.observation
+        perturbed = len(uniforms)
+        rewards: list[float] = []
+        for position in range(self.settings.horizon):
+            if position >= perturbed or memory is not None:
+                row, memory = self._scores(observation, memory)
+            if position < perturbed:
+                action = self.random_actions(uniforms[position], simulator.mask)
+            else:
+                action = self._choose(row, streams.policy)
+            step = simulator.step(action)
+            rewards.append(step.reward)
+            observation = step.observation
+            if step.terminated or step.truncated:
+                return Trial(tuple(rewards), ended=True)
+        return Trial(tuple(rewards), ended=False)
+
+    def discounted(self, rewards: Sequence[float] | Array) -> float:
+        """Σ γ^k r_k up to the horizon; exactly rounded, so it cannot depend on who adds it up."""
+        counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
+        return math.fsum(counted * self.discounts[: len(counted)])
+
+    def _opening(self, key: EpisodeKey) -> Floats:
+        """The uniform numbers behind the random opening, [length, width]."""
+        limit = self.settings.opening
+        if limit == 0:
+            return np.empty((0, self.random_actions.width))
+        generator = stream(self.settings.seed, Purpose.OPENING, *key.stream_keys)
+        return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
+
+    def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
+        scores, memory = self.policy.scores(batch_of_one(observation), memory)
+        return scores[0], memory
+
+    def _choose(self, row: npt.NDArray[np.float32], generator: np.random.Generator | None) -> Any:
+        mask = self.simulator.mask if self.policy.uses_mask else None
+        return self.policy_actions(row, generator, mask)
+
+
+def batch_of_one(observation: Any) -> Observations:
+    """A batch that holds a single observation."""
+    if isinstance(observation, dict):
+        return {name: np.asarray(part)[np.newaxis] for name, part in observation.items()}
+    return np.asarray(observation)[np.newaxis]
+
+
+def native_action(action: Any) -> Any:
+    """A recorded action as the environment first received it: an int, or an array."""
+    return int(action) if np.ndim(action) == 0 else action
+
+
+def _diverged(episode: Episode, step: int) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"replaying episode {episode.key} (seed {episode.seed}) did not give what was recorded "
+        f"at step {step}; the environment or the policy is not reproducible, run the doctor on it"
+    )

@@ -1,0 +1,423 @@
+"""A study on disk: one folder with one SQLite database, one transaction for each finished piece.
+
+Arrays are stored as little-endian bytes, compressed with zlib; everything that people query
+(episodes, moments, estimates) is in plain columns, and the view `tuples` joins it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
+from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement, Moment
+
+FORMAT = 1
+DATABASE = "study.db"
+
+SCHEMA = """
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL                 -- JSON
+) WITHOUT ROWID;
+CREATE TABLE episodes (
+    phase TEXT NOT NULL,                -- 'natural' or 'spread'
+    episode INTEGER NOT NULL,           -- number within the phase
+    seed INTEGER NOT NULL,
+    opening INTEGER NOT NULL,           -- leading random actions
+    steps INTEGER NOT NULL,
+    total_reward REAL NOT NULL,
+    ended TEXT NOT NULL,                -- 'terminated', 'truncated' or 'cut'
+    fingerprint TEXT NOT NULL,          -- equal for copies of one another
+    actions BLOB NOT NULL,
+    rewards BLOB NOT NULL,
+    scores BLOB NOT NULL,
+    PRIMARY KEY (phase, episode)
+) WITHOUT ROWID;
+CREATE TABLE episode_proxies (
+    phase TEXT NOT NULL,
+    episode INTEGER NOT NULL,
+    proxy TEXT NOT NULL,
+    proxies BLOB NOT NULL,              -- one value a step
+    PRIMARY KEY (phase, episode, proxy)
+) WITHOUT ROWID;
+CREATE TABLE moments (
+    phase TEXT NOT NULL,
+    episode INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    PRIMARY KEY (phase, episode)
+) WITHOUT ROWID;
+CREATE TABLE moment_proxies (
+    phase TEXT NOT NULL,
+    episode INTEGER NOT NULL,
+    proxy TEXT NOT NULL,
+    n INTEGER NOT NULL,                 -- 0: the proxy does not look at n
+    value REAL NOT NULL,
+    PRIMARY KEY (phase, episode, proxy, n)
+) WITHOUT ROWID;
+CREATE TABLE estimates (
+    phase TEXT NOT NULL,
+    episode INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    criticality REAL NOT NULL,
+    half_width REAL NOT NULL,
+    trials INTEGER NOT NULL,
+    exact INTEGER NOT NULL,
+    capped INTEGER NOT NULL,
+    unperturbed REAL NOT NULL,
+    perturbed_returns BLOB NOT NULL,
+    unperturbed_returns BLOB NOT NULL,
+    PRIMARY KEY (phase, episode, n)
+) WITHOUT ROWID;
+CREATE TABLE costs (                    -- the only table that differs from run to run
+    phase TEXT NOT NULL,
+    episode INTEGER NOT NULL,
+    n INTEGER NOT NULL,                 -- 0: the episode itself
+    steps INTEGER NOT NULL,             -- simulator steps
+    seconds REAL NOT NULL,              -- of one worker
+    PRIMARY KEY (phase, episode, n)
+) WITHOUT ROWID;
+CREATE VIEW tuples AS
+    SELECT phase, episode, step, proxy, value AS proxy_value, estimates.n AS n,
+           criticality, half_width, trials, exact, capped, unperturbed
+    FROM estimates
+    JOIN moments USING (phase, episode)
+    JOIN moment_proxies USING (phase, episode)
+    WHERE moment_proxies.n = 0 OR moment_proxies.n = estimates.n;
+"""
+
+
+class Store:
+    """The database of one study. Reading needs no lock; writing is for one process at a time."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        self.folder = folder
+        self._connection = connection
+
+    @classmethod
+    def create(cls, folder: Path, meta: Mapping[str, Any]) -> Store:
+        """A new, empty study; the folder may exist but must not hold a study."""
+        database = folder / DATABASE
+        if database.exists():
+            raise StudyError(f"{folder} already holds a study")
+        with _disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            # Build aside and rename, so that a study is there as a whole or not at all.
+            draft = folder / (DATABASE + ".new")
+            draft.unlink(missing_ok=True)
+            connection = sqlite3.connect(draft)
+            connection.executescript(SCHEMA)
+            connection.executemany(
+                "INSERT INTO meta VALUES (?, ?)",
+                [(name, _dumps(value)) for name, value in {"format": FORMAT, **meta}.items()],
+            )
+            connection.commit()
+            connection.close()
+            draft.rename(database)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """An existing study."""
+        database = folder / DATABASE
+        if not database.is_file():
+            raise StudyError(
+                f"there is no study in {folder} (no {DATABASE}); "
+                f"`safemargin collect ENV POLICY -o {folder}` makes one"
+            )
+        with _disk_errors(folder):
+            with open(database, "rb") as file:  # SQLite would take an empty file for a new one
+                if file.read(16) != b"SQLite format 3\0":
+                    raise _corrupt(folder, "it is not a database")
+            if os.access(folder, os.W_OK):
+                connection = sqlite3.connect(database, timeout=30, isolation_level=None)
+                connection.execute("PRAGMA journal_mode = WAL")
+                # FULL: a piece reported as finished survives a power cut, not only a kill.
+                connection.execute("PRAGMA synchronous = FULL")
+            else:  # an archived study: SQLite may not even make its helper files
+                address = f"{database.absolute().as_uri()}?immutable=1"
+                connection = sqlite3.connect(address, uri=True, isolation_level=None)
+            store = cls(folder, connection)
+            found = store.meta("format")
+            problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problems != "ok":
+            raise _corrupt(folder, problems)
+        if found != FORMAT:
+            raise StudyError(
+                f"the study in {folder} has format {found}, this safemargin reads {FORMAT}; "
+                "install the version that made it"
+            )
+        return store
+
+    def close(self) -> None:
+        """Close the database; the log is folded into the one file."""
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the study for this process; StudyBusy where another one is collecting."""
+        try:
+            import fcntl
+        except ImportError:  # no such lock on Windows; SQLite's own still keeps the file whole
+            yield
+            return
+        # The folder is locked, not the file: closing a second handle of the database file would
+        # drop SQLite's own locks.
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StudyBusy(
+                    f"another process is collecting into {self.folder}; "
+                    "wait for it or collect into another folder"
+                ) from None
+            yield
+        finally:
+            os.close(handle)
+
+    # -- what the study is ---------------------------------------------------------------------
+
+    def meta(self, name: str) -> Any:
+        """A named JSON value, None where there is none."""
+        row = self._query("SELECT value FROM meta WHERE name = ?", name).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def set_meta(self, name: str, value: Any) -> None:
+        """Replace a named JSON value."""
+        with self._transaction():
+            self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
+
+    # -- episodes ------------------------------------------------------------------------------
+
+    def add_episode(self, episode: Episode, *, seconds: float) -> None:
+        """Write one finished episode; a second copy of the same one changes nothing."""
+        phase, index = episode.key.phase, episode.key.index
+        ended = "cut" if episode.cut else "terminated" if episode.terminated else "truncated"
+        with self._transaction():
+            self._query(
+                "INSERT INTO episodes VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+                phase,
+                index,
+                episode.seed,
+                episode.opening,
+                episode.steps,
+                float(episode.rewards.sum()),
+                ended,
+                episode.fingerprint,
+                pack(episode.actions),
+                pack(episode.rewards),
+                pack(episode.scores),
+            )
+            for name, values in episode.proxies.items():
+                self._query(
+                    "INSERT INTO episode_proxies VALUES (?,?,?,?) ON CONFLICT DO NOTHING",
+                    phase,
+                    index,
+                    name,
+                    pack(values),
+                )
+            self._query(
+                "INSERT INTO costs VALUES (?,?,0,?,?) ON CONFLICT DO NOTHING",
+                phase,
+                index,
+                episode.steps,
+                seconds,
+            )
+
+    def episode_outlines(self) -> dict[EpisodeKey, tuple[int, int, bool]]:
+        """For every finished episode: opening, steps, and whether it was cut."""
+        rows = self._query("SELECT phase, episode, opening, steps, ended = 'cut' FROM episodes")
+        return {EpisodeKey(row[0], row[1]): (row[2], row[3], bool(row[4])) for row in rows}
+
+    def episode(self, key: EpisodeKey) -> Episode:
+        """One episode, whole."""
+        row = self._query(
+            "SELECT seed, opening, ended, actions, rewards, scores FROM episodes "
+            "WHERE phase = ? AND episode = ?",
+            key.phase,
+            key.index,
+        ).fetchone()
+        if row is None:
+            raise StudyError(f"the study in {self.folder} has no episode {key}")
+        seed, opening, ended, actions, rewards, scores = row
+        with _disk_errors(self.folder):
+            return Episode(
+                key=key,
+                seed=seed,
+                opening=opening,
+                actions=unpack(actions),
+                rewards=unpack(rewards),
+                scores=unpack(scores),
+                proxies={
+                    name: unpack(values)
+                    for name, values in self._query(
+                        "SELECT proxy, proxies FROM episode_proxies "
+                        "WHERE phase = ? AND episode = ?",
+                        key.phase,
+                        key.index,
+                    )
+                },
+                terminated=ended == "terminated",
+                truncated=ended == "truncated",
+                cut=ended == "cut",
+            )
+
+    # -- moments -------------------------------------------------------------------------------
+
+    def add_moments(self, moments: Iterable[tuple[Moment, Episode]]) -> None:
+        """Write moments with every proxy's value there; known ones are left as they are."""
+        n_values = self.meta("settings")["n_values"]
+        with self._transaction():
+            for moment, episode in moments:
+                phase, index = moment.episode.phase, moment.episode.index
+                self._query(
+                    "INSERT INTO moments VALUES (?,?,?) ON CONFLICT DO NOTHING",
+                    phase,
+                    index,
+                    moment.step,
+                )
+                for name, values in episode.proxies.items():
+                    at_step = np.atleast_1d(values[moment.step])
+                    columns = [0] if values.ndim == 1 else n_values
+                    for n, value in zip(columns, at_step, strict=True):
+                        self._query(
+                            "INSERT INTO moment_proxies VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING",
+                            phase,
+                            index,
+                            name,
+                            n,
+                            float(value),
+                        )
+
+    def moments(self) -> list[Moment]:
+        """All selected moments, by phase and episode."""
+        rows = self._query("SELECT phase, episode, step FROM moments ORDER BY phase, episode")
+        return [Moment(EpisodeKey(phase, index), step) for phase, index, step in rows]
+
+    # -- estimates -----------------------------------------------------------------------------
+
+    def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
+        """Write the finished measurement of one (moment, n)."""
+        phase, index = moment.episode.phase, moment.episode.index
+        estimate = measurement.estimate
+        with self._transaction():
+            self._query(
+                "INSERT INTO estimates VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+                phase,
+                index,
+                estimate.n,
+                estimate.mean,
+                estimate.half_width,
+                estimate.trials,
+                int(estimate.exact),
+                int(estimate.capped),
+                estimate.unperturbed,
+                pack(measurement.perturbed),
+                pack(measurement.unperturbed),
+            )
+            self._query(
+                "INSERT INTO costs VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING",
+                phase,
+                index,
+                estimate.n,
+                measurement.steps,
+                seconds,
+            )
+
+    def estimated(self) -> set[tuple[EpisodeKey, int]]:
+        """Which (episode, n) are finished."""
+        rows = self._query("SELECT phase, episode, n FROM estimates")
+        return {(EpisodeKey(phase, index), n) for phase, index, n in rows}
+
+    def measurement(self, key: EpisodeKey, n: int) -> Measurement:
+        """One finished measurement with its raw returns."""
+        row = self._query(
+            "SELECT criticality, half_width, trials, exact, unperturbed, capped, "
+            "perturbed_returns, unperturbed_returns, costs.steps FROM estimates "
+            "JOIN costs USING (phase, episode, n) WHERE phase = ? AND episode = ? AND n = ?",
+            key.phase,
+            key.index,
+            n,
+        ).fetchone()
+        if row is None:
+            raise StudyError(f"the study in {self.folder} has no estimate of {key} for n = {n}")
+        mean, half_width, trials, exact, unperturbed, capped, raw, raw_unperturbed, steps = row
+        estimate = Estimate(n, mean, half_width, trials, bool(exact), unperturbed, bool(capped))
+        return Measurement(estimate, unpack(raw), unpack(raw_unperturbed), steps)
+
+    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Rows of any reading query."""
+        return self._query(sql, *values).fetchall()
+
+    # -- plumbing ------------------------------------------------------------------------------
+
+    def _query(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        with _disk_errors(self.folder):
+            return self._connection.execute(sql, values)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._query("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._query("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            raise
+
+
+def pack(array: Array) -> bytes:
+    """An array as compressed bytes: 'dtype shape\\n' and the data."""
+    little = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    header = f"{little.dtype.str} {','.join(map(str, little.shape))}\n".encode()
+    return zlib.compress(header + little.tobytes(), 6)
+
+
+def unpack(blob: bytes) -> Array:
+    """The array that `pack` was given."""
+    header, data = zlib.decompress(blob).split(b"\n", 1)
+    dtype, shape = header.decode().split(" ")
+    return np.frombuffer(data, dtype).reshape([int(size) for size in shape.split(",") if size])
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+@contextlib.contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn what SQLite and the disk say into one sentence."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise  # not the disk's doing
+    except (sqlite3.Error, zlib.error, OSError) as error:
+        text = str(error)
+        if "full" in text or "No space" in text:
+            raise StudyError(
+                f"the disk is full: {folder} keeps all that was finished before; "
+                "free some room and run the same command again"
+            ) from error
+        if "readonly" in text or "unable to open" in text or isinstance(error, OSError):
+            raise StudyError(f"cannot write to {folder}: {text}") from error
+        if "locked" in text:
+            raise StudyBusy(f"another process holds the study in {folder}; try again") from error
+        raise _corrupt(folder, text) from error
+
+
+def _corrupt(folder: Path, what: str) -> StudyCorrupt:
+    return StudyCorrupt(
+        f"the database of the study in {folder} is damaged ({what}); restore it from a copy, "
+        f"or save what can be read with `sqlite3 {folder / DATABASE} .recover`"
+    )

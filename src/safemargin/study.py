@@ -1,0 +1,566 @@
+"""A study: one environment, one policy and one settings, from the first episode to margins."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import safemargin
+from safemargin import collection
+from safemargin.criticality import Randomness
+from safemargin.doctor import examine
+from safemargin.engines import Job, make_engine
+from safemargin.environments import EnvironmentSpec, environment_identity
+from safemargin.errors import (
+    InvalidInput,
+    NotMeasurable,
+    StudyIncomplete,
+    StudyMismatch,
+    did_you_mean,
+)
+from safemargin.margins import Margins, fit_margins
+from safemargin.policies import load_policy
+from safemargin.policies.base import Policy, ScoreKind
+from safemargin.proxies import Proxy, default_proxy, proxies_for
+from safemargin.records import PHASES, Tuples
+from safemargin.settings import Settings
+from safemargin.stopping import student_quantile
+from safemargin.store import DATABASE, Store
+from safemargin.validation import Validation, validate_tuples
+
+MakeEnvironment = Callable[[], gym.Env[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is in a study and what is left to do."""
+
+    wanted: Mapping[str, int]
+    """Phase → moments asked for by the last `collect`."""
+    episodes: int
+    distinct_episodes: int
+    moments: Mapping[str, int]
+    """Phase → moments measured for every n."""
+    estimates: int
+    estimates_left: int
+    trials: int
+    capped: int
+    """Estimates that reached `max_trials` before they were precise enough."""
+    simulator_steps: int
+    worker_seconds: float
+    seconds_left: float | None
+    """With the workers of the last `collect`; None where nothing is known yet."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+class Study:
+    """One environment + one policy + one settings, on disk."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        environment: EnvironmentSpec | None = None,
+        policy: Policy | None = None,
+        extra_proxies: Sequence[Proxy | str] = (),
+    ) -> None:
+        self._store = store
+        self._environment = environment
+        self._policy = policy
+        self._extra_proxies = tuple(extra_proxies)
+        self.settings = Settings.from_mapping(store.meta("settings"))
+
+    # -- beginning and going on ----------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        env: str | MakeEnvironment,
+        policy: Any,
+        settings: Settings | None = None,
+        *,
+        env_arguments: Mapping[str, Any] | None = None,
+        scores: ScoreKind | None = None,
+        proxies: Sequence[Proxy | str] = (),
+        progress: collection.Progress | None = None,
+    ) -> Study:
+        """A new study, or the one in `path` if it was made with the very same parts.
+
+        `env` is what `EnvironmentSpec.parse` takes, `policy` what `load_policy` takes; `proxies`
+        are further proxies to record beside the built-in ones that apply. The doctor examines the
+        environment first: what cannot be measured raises NotMeasurable and leaves no study.
+        """
+        folder = Path(path)
+        settings = Settings() if settings is None else settings
+        spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
+        loaded = load_policy(policy, kind=scores)
+        recorded = proxies_for(loaded.kind, proxies)
+        selection_proxy = settings.selection_proxy or _first_proxy(loaded.kind, recorded)
+        names = [proxy.name for proxy in recorded]
+        if selection_proxy not in names:
+            raise InvalidInput(
+                f"proxy {selection_proxy!r} does not apply to scores of kind {loaded.kind!r}; "
+                + did_you_mean(selection_proxy, names)
+            )
+        exists = (folder / DATABASE).exists()
+        diagnosis = None if exists else _diagnose(spec, loaded, settings, progress)
+        meta = {
+            "environment": _describe_environment(spec, loaded),
+            "policy": {
+                "description": loaded.description,
+                "identity": loaded.identity,
+                "kind": loaded.kind,
+                "source": _policy_source(policy),
+            },
+            "settings": asdict(settings),
+            "proxies": names,
+            "extra_proxies": [extra for extra in proxies if isinstance(extra, str)],
+            "selection_proxy": selection_proxy,
+            "versions": _versions(),
+            "diagnosis": diagnosis,
+        }
+        if exists:
+            store = Store.open(folder)
+            _refuse_mixing(store, meta)
+        else:
+            store = Store.create(folder, meta)
+        return cls(store, environment=spec, policy=loaded, extra_proxies=proxies)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        env: str | MakeEnvironment | None = None,
+        policy: Any = None,
+        proxies: Sequence[Proxy | str] = (),
+    ) -> Study:
+        """The study in a folder.
+
+        `env` and `policy` are needed only to collect more into a study that was made from Python
+        objects, or whose policy file has moved.
+        """
+        store = Store.open(Path(path))
+        study = cls(store, extra_proxies=proxies or store.meta("extra_proxies"))
+        if env is not None:
+            study._environment = EnvironmentSpec.parse(env)
+        if policy is not None:
+            study._policy = load_policy(policy, kind=store.meta("policy")["kind"])
+        return study
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        self._store.close()
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        return self._store.folder
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Name, specification and identity of the environment."""
+        return dict(self._store.meta("environment"))
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """Description, kind of scores and identity of the policy."""
+        return dict(self._store.meta("policy"))
+
+    @property
+    def proxies(self) -> list[str]:
+        """The proxies recorded at every step."""
+        return list(self._store.meta("proxies"))
+
+    @property
+    def default_proxy(self) -> str:
+        """The proxy a fit uses unless told otherwise: the one that spread the moments."""
+        return str(self._store.meta("selection_proxy"))
+
+    # -- collecting ----------------------------------------------------------------------------
+
+    def collect(
+        self,
+        natural: int = 500,
+        spread: int = 500,
+        *,
+        workers: int | None = None,
+        progress: collection.Progress | None = None,
+    ) -> Status:
+        """Algorithm 2 until the study holds so many moments of each phase, fully measured.
+
+        What is there already is kept; interrupt it at any time and call it again to go on.
+        `workers`: how many processes, None for one on each core; never changes the result.
+        """
+        if natural < 0 or spread < 0 or natural + spread == 0:
+            raise InvalidInput(
+                f"natural and spread must be at least 0 and not both 0, got {natural} and {spread}"
+            )
+        if workers is not None and workers < 1:
+            raise InvalidInput(f"workers must be at least 1, got {workers}")
+        workers = workers or available_cores()
+        progress = progress or collection.Silence()
+        with self._store.writing():
+            environment, policy = self._live_parts()
+            diagnosis = self.diagnosis
+            job = Job(
+                environment=environment,
+                policy=policy,
+                settings=self.settings,
+                proxies=proxies_for(policy.kind, self._extra_proxies),
+                way=diagnosis["way"],
+                randomness=Randomness(
+                    environment=not diagnosis["environment_deterministic"],
+                    policy=not diagnosis["policy_deterministic"],
+                ),
+            )
+            self._store.set_meta(
+                "target", {"natural": natural, "spread": spread, "workers": workers}
+            )
+            engine = make_engine(job, workers)
+            try:
+                collection.collect(
+                    self._store,
+                    engine,
+                    self.settings,
+                    self.default_proxy,
+                    natural=natural,
+                    spread=spread,
+                    progress=progress,
+                )
+            finally:
+                engine.close()
+        return self.status()
+
+    @property
+    def diagnosis(self) -> dict[str, Any]:
+        """What the doctor found before the study was made."""
+        return dict(self._store.meta("diagnosis"))
+
+    def status(self) -> Status:
+        """What is in the study, what is left, and how long that may take."""
+        query = self._store.query
+        target = self._store.meta("target") or {"natural": 0, "spread": 0, "workers": 1}
+        per_moment = len(self.settings.n_values)
+        complete = dict(
+            query(
+                "SELECT phase, COUNT(*) FROM (SELECT phase FROM estimates "
+                "GROUP BY phase, episode HAVING COUNT(*) = ?) GROUP BY phase",
+                per_moment,
+            )
+        )
+        estimates, trials, capped = query(
+            "SELECT COUNT(*), IFNULL(SUM(trials), 0), IFNULL(SUM(capped), 0) FROM estimates"
+        )[0]
+        episodes, distinct = query("SELECT COUNT(*), COUNT(DISTINCT fingerprint) FROM episodes")[0]
+        steps, seconds = query("SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0) FROM costs")[
+            0
+        ]
+        wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}
+        left = max(sum(wanted.values()) * per_moment - estimates, 0)
+        return Status(
+            wanted=wanted,
+            episodes=episodes,
+            distinct_episodes=distinct,
+            moments={phase: complete.get(phase, 0) for phase in PHASES},
+            estimates=estimates,
+            estimates_left=left,
+            trials=trials,
+            capped=capped,
+            simulator_steps=steps,
+            worker_seconds=seconds,
+            seconds_left=self._seconds_left(wanted, episodes, target["workers"]),
+        )
+
+    def _seconds_left(self, wanted: Mapping[str, int], episodes: int, workers: int) -> float | None:
+        """From the mean cost of an episode and of a measurement for each n."""
+        costs = {
+            n: (count, mean)
+            for n, count, mean in self._store.query(
+                "SELECT n, COUNT(*), AVG(seconds) FROM costs GROUP BY n"
+            )
+        }
+        moments = sum(wanted.values())
+        left = max(moments - episodes, 0) * costs.get(0, (0, 0.0))[1]
+        means = [mean for n, (_, mean) in costs.items() if n > 0]
+        for n in self.settings.n_values:
+            count, mean = costs.get(n, (0, float(np.mean(means)) if means else None))
+            if count < moments and mean is None:
+                return None
+            left += max(moments - count, 0) * (mean or 0.0)
+        return float(left / workers)
+
+    # -- using ---------------------------------------------------------------------------------
+
+    def tuples(self, proxy: str | None = None) -> Tuples:
+        """The moments that are measured for every n, natural ones first, in collection order."""
+        name = self.default_proxy if proxy is None else proxy
+        if name not in self.proxies:
+            raise InvalidInput(
+                f"the study has no proxy {name!r}; {did_you_mean(name, self.proxies)}"
+            )
+        n_values = self.settings.n_values
+        rows = self._store.query(
+            "SELECT phase, episode, step, proxy_value, criticality, half_width, trials "
+            "FROM tuples WHERE proxy = ? ORDER BY phase, episode, n",
+            name,
+        )
+        by_moment: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        for row in rows:
+            by_moment.setdefault((row[0], row[1]), []).append(row)
+        whole = [group for group in by_moment.values() if len(group) == len(n_values)]
+        table = np.array([[row[3:] for row in group] for group in whole], dtype=np.float64)
+        table = table.reshape(len(whole), len(n_values), 4)
+        values = table[:, :, 0]
+        return Tuples(
+            phases=np.array([group[0][0] for group in whole], dtype=np.str_),
+            indices=np.array([group[0][1] for group in whole], dtype=np.int64),
+            steps=np.array([group[0][2] for group in whole], dtype=np.int64),
+            proxies=values if self._looks_at_n(name) else values[:, 0],
+            criticalities=table[:, :, 1],
+            half_widths=table[:, :, 2],
+            trials=table[:, :, 3].astype(np.int64),
+            n_values=n_values,
+            proxy=name,
+        )
+
+    def fit(
+        self,
+        confidence: float = 0.95,
+        *,
+        method: str = "paper",
+        proxy: str | None = None,
+        **options: Any,
+    ) -> Margins:
+        """Safety margins from all measured moments."""
+        tuples = self._enough(proxy)
+        return fit_margins(
+            tuples.proxies,
+            tuples.criticalities,
+            tuples.n_values,
+            confidence,
+            method,
+            minimum_bandwidth=self.minimum_bandwidth,
+            proxy=tuples.proxy,
+            environment={
+                name: self.environment[name] for name in ("name", "identity", "arguments")
+            },
+            policy={name: self.policy[name] for name in ("description", "identity", "kind")},
+            settings=self._store.meta("settings"),
+            counts={
+                **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
+                "trials": int(tuples.trials.sum()),
+            },
+            created_by=f"safemargin fit, safemargin {safemargin.__version__}",
+            **options,
+        )
+
+    def validate(
+        self,
+        confidence: float = 0.95,
+        *,
+        method: str = "paper",
+        proxy: str | None = None,
+        **options: Any,
+    ) -> Validation:
+        """Whether held-out moments stay under the bound as often as promised."""
+        tuples = self._enough(proxy)
+        return validate_tuples(
+            tuples,
+            confidence=confidence,
+            method=method,
+            minimum_bandwidth=self.minimum_bandwidth,
+            **options,
+        )
+
+    @property
+    def minimum_bandwidth(self) -> float:
+        """ε̂_sampling / t_α: what the vertical bandwidth must not fall below."""
+        quantile = student_quantile(self.settings.sampling_confidence, 10**9)
+        return self.settings.sampling_error / quantile
+
+    def plot(
+        self,
+        folder: str | Path,
+        *,
+        confidence: float = 0.95,
+        method: str = "paper",
+        proxy: str | None = None,
+        picture_format: str = "png",
+    ) -> list[Path]:
+        """Draw the densities, the margins and the proxies; returns the pictures' paths."""
+        from safemargin import plots  # matplotlib is slow to import
+
+        margins = self.fit(confidence, method=method, proxy=proxy)
+        tuples = self.tuples(proxy)
+        densities = plots.kde_info(
+            tuples, confidence=confidence, minimum_bandwidth=self.minimum_bandwidth
+        )
+        figures = {
+            "densities": plots.kde_figure(densities),
+            "proxies": plots.histogram_figure(plots.histogram_info(tuples)),
+        }
+        if not margins.bound.looks_at_n:  # else there is no single proxy axis
+            figures["margins"] = plots.heatmap_figure(plots.heatmap_info(margins))
+        return [
+            plots.save_figure(figure, Path(folder) / f"{name}.{picture_format}")
+            for name, figure in figures.items()
+        ]
+
+    def export(self, path: str | Path) -> Path:
+        """Write the tuples (every moment, n and proxy) as .csv or .parquet."""
+        from safemargin.export import export_tuples
+
+        return export_tuples(self._store, Path(path))
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _enough(self, proxy: str | None) -> Tuples:
+        tuples = self.tuples(proxy)
+        if len(tuples) == 0:
+            raise StudyIncomplete(
+                f"the study in {self.path} holds no finished moment yet; "
+                "run `safemargin collect` on it first"
+            )
+        return tuples
+
+    def _looks_at_n(self, proxy: str) -> bool:
+        rows = self._store.query("SELECT 1 FROM moment_proxies WHERE proxy = ? AND n > 0", proxy)
+        return bool(rows)
+
+    def _live_parts(self) -> tuple[EnvironmentSpec, Policy]:
+        """The environment and the policy, proven to be those the study was made with."""
+        environment, policy = self._environment, self._policy
+        if environment is None:
+            text = self._store.meta("environment")["spec"]
+            if text is None:
+                raise InvalidInput(
+                    f"the study in {self.path} was made with a Python function as environment; "
+                    "give it again: Study.open(path, env=make_env)"
+                )
+            environment = self._environment = EnvironmentSpec.from_json(text)
+        if policy is None:
+            described = self._store.meta("policy")
+            if described["source"] is None:
+                raise InvalidInput(
+                    f"the study in {self.path} was made with a Python object as policy; "
+                    "give it again: Study.open(path, policy=policy)"
+                )
+            policy = self._policy = load_policy(described["source"], kind=described["kind"])
+        found = {
+            "environment": _describe_environment(environment, policy),
+            "policy": {"identity": policy.identity},
+        }
+        _refuse_mixing(self._store, found)
+        return environment, policy
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:
+    """The paper's proxy for these scores, or the user's own where there is none."""
+    if not recorded:
+        raise InvalidInput(
+            f"no built-in proxy applies to scores of kind {kind!r}; give your own with proxies="
+        )
+    return recorded[0].name if kind == "actions" else default_proxy(kind)
+
+
+def _policy_source(policy: Any) -> str | None:
+    """What to load the policy from again: text as given, files by their full path."""
+    if not isinstance(policy, str | Path):
+        return None
+    return str(Path(policy).resolve()) if Path(policy).is_file() else str(policy)
+
+
+def _diagnose(
+    spec: EnvironmentSpec,
+    policy: Policy,
+    settings: Settings,
+    progress: collection.Progress | None,
+) -> dict[str, Any]:
+    """What the doctor finds; NotMeasurable where that is nothing good."""
+    progress = progress or collection.Silence()
+    progress.stage("doctor", total=1, done=0)
+    diagnosis = examine(spec.make, policy, settings)
+    if not diagnosis.measurable:
+        raise NotMeasurable(diagnosis.verdict)
+    progress.advance(0)
+    return diagnosis.to_dict()
+
+
+def _describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
+    env = spec.make()
+    try:
+        policy.check(env)
+        return {
+            "name": spec.name,
+            "arguments": dict(spec.arguments),
+            "spec": spec.to_json(),
+            "identity": environment_identity(spec, env),
+        }
+    finally:
+        env.close()
+
+
+def _refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
+    """StudyMismatch where a study was made with other parts than those given now."""
+    for part in ("environment", "policy"):
+        theirs = store.meta(part)
+        if theirs["identity"] != meta[part]["identity"]:
+            raise StudyMismatch(
+                f"the study in {store.folder} was made with another {part} "
+                f"({theirs.get('name') or theirs.get('description')}, {theirs['identity'][:19]}…, "
+                f"not {meta[part]['identity'][:19]}…); collect into another folder"
+            )
+    if "settings" in meta:
+        ours = Settings.from_mapping(meta["settings"])
+        differences = ours.differences(Settings.from_mapping(store.meta("settings")))
+        if differences:
+            raise StudyMismatch(
+                f"the study in {store.folder} was made with other settings "
+                f"({'; '.join(differences)}); use the same, or collect into another folder"
+            )
+        if meta["proxies"] != store.meta("proxies"):
+            raise StudyMismatch(
+                f"the study in {store.folder} records the proxies {store.meta('proxies')}, not "
+                f"{meta['proxies']}; use the same, or collect into another folder"
+            )
+
+
+def _versions() -> dict[str, str]:
+    """What the numbers may depend on."""
+    names = ("numpy", "gymnasium", "ale-py", "mujoco", "onnxruntime", "torch", "stable-baselines3")
+    versions = {"safemargin": safemargin.__version__, "python": platform.python_version()}
+    versions["platform"] = sys.platform
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,167 @@
+"""Algorithm 1 against worlds whose criticality is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import TableWorld, always_first, branching, chain, exact_criticality
+
+import safemargin as sm
+from safemargin.criticality import MomentMeasurer, Randomness
+from safemargin.environments import make_simulator
+from safemargin.errors import EnvironmentFault, InvalidInput
+from safemargin.policies import load_policy
+from safemargin.records import EpisodeKey
+from safemargin.rollouts import Runner
+from safemargin.settings import Settings
+
+POLICY = load_policy(always_first, kind="logits")
+
+
+def test_the_chain_in_closed_form() -> None:
+    # Action 1 ends the walk, so n random actions let it live with probability 2^-n:
+    # c(t, n) = Σ_k γ^k (1 − 2^−min(k+1, n)) over the steps that are left.
+    settings = Settings(n_values=(1, 2, 4), sampling_error=1.5)
+    step, gamma = 20, settings.gamma
+    found = sm.true_criticality(
+        TableWorld(chain(60)), POLICY, step=step, n=[1, 2, 4], settings=settings
+    )
+    left = np.arange(60 - step)
+    for estimate in found:
+        alive = 0.5 ** np.minimum(left + 1, estimate.n)
+        exact = float((gamma**left * (1 - alive)).sum())
+        assert exact == pytest.approx(
+            exact_criticality(chain(60), state=step, n=estimate.n, gamma=gamma, horizon=459)
+        )
+        assert estimate.half_width <= 1.5
+        # Ten stated half-widths of 95 % are five deviations: not once in a million runs.
+        assert abs(estimate.mean - exact) <= 2.5 * estimate.half_width
+        assert estimate.unperturbed == pytest.approx((gamma**left).sum(), abs=1e-12)
+        assert not estimate.capped
+
+
+@pytest.mark.parametrize("step", [0, 7, 22])
+def test_the_branching_world(step: int) -> None:
+    table = branching(40)
+    settings = Settings(sampling_error=0.3)
+    found = sm.true_criticality(
+        TableWorld(table), POLICY, step=step, n=settings.n_values, settings=settings
+    )
+    for estimate in found:
+        exact = exact_criticality(
+            table, state=2 * step, n=estimate.n, gamma=settings.gamma, horizon=459
+        )
+        assert abs(estimate.mean - exact) <= 2.5 * max(estimate.half_width, 1e-9)
+
+
+def test_a_stochastic_world_averages_the_unperturbed_return_too() -> None:
+    table = chain(60, slip=0.02)
+    settings = Settings(sampling_error=1.5, max_trials=4000)
+    found = sm.true_criticality(
+        TableWorld(table), POLICY, step=0, n=[1, 4], seed=0, settings=settings
+    )
+    for estimate in found:
+        exact = exact_criticality(table, state=0, n=estimate.n, gamma=0.99, horizon=459)
+        assert abs(estimate.mean - exact) <= 2.5 * estimate.half_width
+        assert estimate.trials > 10
+
+
+def test_a_sampled_policy_is_noise_too() -> None:
+    # The policy itself takes action 1 with probability 1 / (1 + e^(1 + state)).
+    settings = Settings(action_choice="sampled", sampling_error=1.0, max_trials=3000)
+    found = sm.true_criticality(
+        TableWorld(branching(40)), POLICY, step=5, n=8, seed=1, settings=settings
+    )
+    assert found[0].trials > 10
+    assert found[0].half_width <= 1.0
+
+
+def test_nested_trials_are_prefixes_of_one_another() -> None:
+    """A world that pays for what was done shows which actions a trial took."""
+    table = branching(40)
+    runner = Runner(make_simulator(TableWorld(table)), POLICY, Settings(min_trials=12))
+    episode = runner.run_episode(EpisodeKey("natural", 3))
+    measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
+    taken: dict[int, list[list[int]]] = {1: [], 8: []}
+    original = runner.simulator.step
+
+    def spy(action: Any) -> Any:
+        taken[current][-1].append(int(action))
+        return original(action)
+
+    runner.simulator.step = spy  # type: ignore[method-assign]
+    run_trial = runner.run_trial
+
+    def counted(*arguments: Any) -> Any:
+        taken[current].append([])
+        return run_trial(*arguments)
+
+    runner.run_trial = counted  # type: ignore[method-assign]
+    for current in (1, 8):
+        measurer.measure(current)
+    for short, long in zip(taken[1], taken[8], strict=False):
+        assert short[:1] == long[:1]
+        assert set(short[1:]) <= {0}
+        assert set(long[8:]) <= {0}
+    assert len({tuple(trial[:8]) for trial in taken[8]}) > 8
+
+
+def test_the_same_call_gives_the_same_numbers() -> None:
+    def measure() -> list[sm.Estimate]:
+        settings = Settings(sampling_error=2.0, max_trials=30)
+        return sm.true_criticality(
+            "CartPole-v1", LEAN, step=30, n=[1, 8], seed=3, settings=settings
+        )
+
+    first = measure()
+    assert first == measure()
+    assert [estimate.n for estimate in first] == [1, 8]
+
+
+def lean(observations: np.ndarray) -> np.ndarray:
+    """Steer the cart under the pole."""
+    push = observations @ np.array([[0.3], [0.5], [3.0], [1.5]], np.float32)
+    return np.concatenate([-push, push], axis=1)
+
+
+LEAN = load_policy(lean, kind="logits")
+
+
+def test_the_cap_is_reported() -> None:
+    settings = Settings(sampling_error=0.001, max_trials=20)
+    found = sm.true_criticality(TableWorld(chain(60)), POLICY, step=5, n=2, settings=settings)
+    assert found[0].capped
+    assert found[0].trials == 20
+
+
+def test_bad_input() -> None:
+    world = TableWorld(chain(60))
+    with pytest.raises(InvalidInput, match="step 60 lies outside the episode of 60 steps"):
+        sm.true_criticality(world, POLICY, step=60, n=1)
+    with pytest.raises(InvalidInput, match=r"n must be whole numbers from 1 on, got \[0\]"):
+        sm.true_criticality(world, POLICY, step=0, n=0)
+
+
+def test_a_snapshot_that_lies_is_found_at_the_moment_itself() -> None:
+    hidden = {"reward": 0.0}
+
+    class Liar(TableWorld):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            hidden["reward"] = 0.0
+            return super().reset(seed=seed)
+
+        def step(self, action: int) -> Any:
+            observation, reward, *rest = super().step(action)
+            hidden["reward"] += 1  # outside of the environment's own state
+            return (observation, reward + hidden["reward"], *rest)
+
+    world = Liar(chain(60))
+    runner = Runner(make_simulator(world), POLICY, Settings())
+    episode = runner.run_episode(EpisodeKey("natural", 0))
+    with pytest.raises(EnvironmentFault, match="hides state from its snapshot"):
+        MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
+    # … but it repeats itself from a reset, so replaying serves.
+    found = sm.true_criticality(world, POLICY, step=4, n=1, settings=Settings(max_trials=10))
+    assert found[0].mean > 0

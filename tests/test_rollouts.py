@@ -1,0 +1,168 @@
+"""Episodes, points and trials in worlds small enough to follow by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from worlds import TableWorld, always_first, branching, chain
+
+from safemargin.environments import make_simulator
+from safemargin.errors import EnvironmentFault
+from safemargin.policies import load_policy
+from safemargin.policies.base import Memory, Policy
+from safemargin.proxies import Proxy, proxies_for
+from safemargin.records import EpisodeKey
+from safemargin.rollouts import Runner, Streams, batch_of_one
+from safemargin.settings import Settings
+
+KEY = EpisodeKey("natural", 0)
+NOTHING = np.empty((0, 1))
+
+
+def runner_in(env: gym.Env[Any, Any], policy: Any = always_first, **settings: Any) -> Runner:
+    loaded = load_policy(policy, kind=None if isinstance(policy, Policy) else "logits")
+    return Runner(make_simulator(env), loaded, Settings(**settings), proxies_for(loaded.kind))
+
+
+def test_an_episode_is_recorded_step_by_step() -> None:
+    episode = runner_in(TableWorld(chain(5))).run_episode(KEY)
+    assert list(episode.actions) == [0] * 5
+    assert list(episode.rewards) == [1.0] * 5
+    # always_first prefers action 0 by 1 + state: the range of log-probabilities is just that.
+    assert list(episode.proxies["log_prob_range"]) == [1, 2, 3, 4, 5]
+    assert episode.scores.shape == (5, 2)
+    assert (episode.terminated, episode.truncated, episode.cut) == (True, False, False)
+
+
+def test_an_episode_without_end_is_cut() -> None:
+    endless = [[[one] for one in row[0]] * 2 for row in chain(5)]
+    endless[4] = endless[3]
+    episode = runner_in(TableWorld(endless), max_episode_steps=12).run_episode(KEY)
+    assert episode.steps == 12
+    assert episode.cut
+
+
+def test_an_opening_is_random_recorded_and_replayed() -> None:
+    world = branching(40)
+    openings = set()
+    for index in range(40):
+        runner = runner_in(TableWorld(world), opening=6)
+        episode = runner.run_episode(EpisodeKey("natural", index))
+        assert list(episode.actions[episode.opening :]) == [0] * (40 - episode.opening)
+        openings.add(episode.opening)
+        point = runner.go_to(episode, 10)
+        assert runner.repeats(point, episode, 10)
+    assert openings == set(range(7))
+
+
+def test_a_trial_takes_the_given_random_actions_and_then_the_policys() -> None:
+    runner = runner_in(TableWorld(branching(40)))
+    episode = runner.run_episode(KEY)
+    point = runner.go_to(episode, 6)
+    # From place 6 in the good lane: action 1 (uniform 0.9) leads to the poor lane, whose next
+    # way back is at place 10; the reward belongs to the lane one stands in when acting.
+    trial = runner.run_trial(point, np.array([[0.9]]), Streams())
+    place = np.arange(6, 40)
+    good = 0.5 + place / 40
+    poor = np.where(place % 3 == 0, -0.25, 0.0)
+    expected = np.where((place > 6) & (place <= 10), poor, good)
+    np.testing.assert_array_equal(trial.rewards, expected)
+    assert trial.ended
+
+
+def test_trials_from_one_point_do_not_disturb_one_another() -> None:
+    runner = runner_in(TableWorld(branching(40)))
+    episode = runner.run_episode(KEY)
+    point = runner.go_to(episode, 3)
+    draws = np.random.default_rng(0).random((20, 8, 1))
+    first = [runner.run_trial(point, row, Streams()) for row in draws]
+    again = [runner.run_trial(point, row, Streams()) for row in draws[::-1]]
+    assert first == again[::-1]
+
+
+def test_the_horizon_ends_a_trial() -> None:
+    runner = runner_in(TableWorld(chain(60)), gamma=0.5, horizon_error=0.25)
+    point = runner.go_to(runner.run_episode(KEY), 0)
+    trial = runner.run_trial(point, NOTHING, Streams())
+    assert trial.rewards == (1.0, 1.0)
+    assert not trial.ended
+
+
+def test_discounting_by_hand_and_without_rounding() -> None:
+    runner = runner_in(TableWorld(chain(5)), gamma=0.5, horizon_error=0.05)  # horizon 5
+    assert runner.discounted([1, 2, 4, 8, 16, 1000]) == 1 + 1 + 1 + 1 + 1
+    assert runner.discounted([]) == 0
+    # 1e16 + 1 − 1e16: adding one after another would lose the 1
+    assert runner.discounted([1e16, 2.0, -4e16]) == 1.0
+
+
+def test_a_world_that_does_not_repeat_itself_is_noticed() -> None:
+    class Forgetful(TableWorld):
+        resets = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            Forgetful.resets += 1
+            return super().reset(seed=seed)
+
+        def step(self, action: int) -> Any:
+            observation, reward, *rest = super().step(action)
+            return (observation, reward + Forgetful.resets, *rest)
+
+    runner = runner_in(Forgetful(chain(9)))
+    episode = runner.run_episode(KEY)
+    with pytest.raises(EnvironmentFault, match="episode natural 0 .* at step 0"):
+        runner.go_to(episode, 4)
+
+
+class Counting(Policy):
+    """A recurrent policy: prefers action 1 in every third step that it has lived through."""
+
+    kind = "logits"
+    identity = "counting"
+    description = "counting"
+
+    def initial_memory(self, batch: int) -> Memory:
+        return (np.zeros((batch, 1)),)
+
+    def scores(self, observations: Any, memory: Memory = None) -> Any:
+        assert memory is not None
+        lived = memory[0] + 1
+        turn = (lived[:, 0] % 3 == 0).astype(np.float32)
+        return np.stack([1 - turn, turn], axis=1), (lived,)
+
+
+def test_a_recurrent_policy_remembers_through_points_and_perturbations() -> None:
+    runner = runner_in(TableWorld(branching(40)), Counting())
+    episode = runner.run_episode(KEY)
+    assert list(episode.actions[:6]) == [0, 0, 1, 0, 0, 1]
+    for step in range(0, 30, 7):
+        point = runner.go_to(episode, step)
+        assert runner.repeats(point, episode, step)
+        # One perturbed step that happens to be the policy's own choice changes nothing.
+        own = np.array([[0.1 if episode.actions[step] == 0 else 0.9]])
+        trial = runner.run_trial(point, own, Streams())
+        assert list(trial.rewards) == list(episode.rewards[step:])
+
+
+def test_proxies_of_ones_own_see_history_and_n() -> None:
+    def states_seen(scores: np.ndarray, history: list[np.ndarray], n: int | None) -> float:
+        return sum(float(np.argmax(observation)) for observation in history) + (n or 0)
+
+    policy = load_policy(always_first, kind="logits")
+    proxies = (
+        Proxy("past", states_seen, ("logits",), history=3),
+        Proxy("future", states_seen, ("logits",), history=1, per_n=True),
+    )
+    settings = Settings(n_values=(1, 4))
+    runner = Runner(make_simulator(TableWorld(chain(5))), policy, settings, proxies)
+    episode = runner.run_episode(KEY)
+    assert list(episode.proxies["past"]) == [0, 1, 3, 6, 9]  # 0, 0+1, 0+1+2, 1+2+3, 2+3+4
+    assert episode.proxies["future"].tolist() == [[s + 1, s + 4] for s in range(5)]
+
+
+def test_a_batch_of_one() -> None:
+    assert np.shape(batch_of_one(3)) == (1,)
+    assert batch_of_one({"a": np.zeros(2)})["a"].shape == (1, 2)  # type: ignore[index]

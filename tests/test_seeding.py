@@ -1,0 +1,37 @@
+"""Streams depend on all of their keys, and on nothing else."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from safemargin.seeding import Purpose, environment_seed, stream
+
+
+def test_streams_repeat_and_differ() -> None:
+    keys = [
+        (0, Purpose.RESET, 0, 0),
+        (1, Purpose.RESET, 0, 0),
+        (0, Purpose.OPENING, 0, 0),
+        (0, Purpose.RESET, 1, 0),
+        (0, Purpose.RESET, 0, 1),
+        (0, Purpose.RESET, 0),
+    ]
+    draws = [tuple(stream(*key).random(3)) for key in keys]
+    assert draws == [tuple(stream(*key).random(3)) for key in keys]
+    assert all(first != second for first, second in combinations(draws, 2))
+
+
+def test_a_shorter_draw_is_a_prefix_of_a_longer_one() -> None:
+    """What makes trials nested: n random actions are the first n of any longer perturbation."""
+    short = stream(0, Purpose.TRIAL_ACTIONS, 1).random((3, 2))
+    long = stream(0, Purpose.TRIAL_ACTIONS, 1).random((9, 2))
+    assert (long[:3] == short).all()
+
+
+def test_values_that_stored_studies_depend_on() -> None:
+    """These must never change: a study would go on with other episodes than it began with."""
+    assert [environment_seed(0, 0, index) for index in range(3)] == [
+        1182409218,
+        20698905,
+        1513755352,
+    ]

@@ -1,0 +1,74 @@
+"""Settings: the horizon, the checks, and the canonical text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safemargin.errors import InvalidInput
+from safemargin.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("gamma", "error", "horizon"),
+    [
+        (0.99, 0.01, 459),  # ln 0.01 / ln 0.99 = 458.21…
+        (0.9, 0.01, 44),  # 43.71
+        (0.5, 0.25, 2),  # exactly 2
+        (0.5, 0.3, 2),  # 1.74
+    ],
+)
+def test_horizon(gamma: float, error: float, horizon: int) -> None:
+    assert Settings(gamma=gamma, horizon_error=error).horizon == horizon
+
+
+@given(gamma=st.floats(0.01, 0.999), error=st.floats(0.001, 0.9))
+def test_horizon_is_the_first_step_at_which_the_error_is_met(gamma: float, error: float) -> None:
+    horizon = Settings(gamma=gamma, horizon_error=error).horizon
+    assert gamma**horizon <= error * (1 + 1e-9)
+    assert gamma ** (horizon - 1) >= error * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gamma": 1.0}, "gamma must lie between 0 and 1, got 1.0"),
+        ({"n_values": ()}, "n_values must be increasing whole numbers from 1 on"),
+        ({"n_values": (2, 1)}, "n_values must be increasing"),
+        ({"n_values": (0, 1)}, "n_values must be increasing whole numbers from 1 on"),
+        ({"horizon_error": 0}, "horizon_error must lie between 0 and 1"),
+        ({"sampling_error": 0}, "sampling_error must be above 0"),
+        ({"sampling_error": float("nan")}, "sampling_error must be above 0"),
+        ({"sampling_confidence": 1}, "sampling_confidence must lie between 0 and 1"),
+        ({"min_trials": 1}, "min_trials must be at least 2"),
+        ({"max_trials": 5}, r"max_trials \(5\) must not be below min_trials \(10\)"),
+        ({"action_choice": "gredy"}, "action_choice 'gredy' is unknown; did you mean 'greedy'"),
+        ({"epsilon": 0.1}, "epsilon has a meaning only with action_choice='epsilon-greedy'"),
+        ({"action_choice": "epsilon-greedy", "epsilon": 2}, r"epsilon must lie in \[0, 1\]"),
+        ({"opening": -1}, "opening must be at least 0"),
+        ({"exclude_last": -1}, "exclude_last must be at least 0"),
+        ({"max_episode_steps": 0}, "max_episode_steps must be at least 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_refusals(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Settings(**change)  # type: ignore[arg-type]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InvalidInput, match="'gama' is unknown; did you mean 'gamma'"):
+        Settings.from_mapping({"gama": 0.9})
+
+
+def test_round_trip_and_differences() -> None:
+    settings = Settings(gamma=0.9, n_values=(1, 3), opening=4)
+    assert Settings.from_json(settings.to_json()) == settings
+    assert settings.differences(Settings(gamma=0.9, n_values=(1, 3))) == ["opening: 4, not 0"]
+
+
+def test_the_last_steps_left_out_follow_the_largest_n() -> None:
+    assert Settings().excluded_steps == 32
+    assert Settings(n_values=(1, 8)).excluded_steps == 8
+    assert Settings(exclude_last=0).excluded_steps == 0

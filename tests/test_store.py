@@ -1,0 +1,203 @@
+"""The study on disk: whole, exclusive, and honest about damage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
+from safemargin.records import Episode, EpisodeKey, Estimate, Measurement, Moment
+from safemargin.store import DATABASE, Store, pack, unpack
+
+KEY = EpisodeKey("natural", 7)
+
+
+def an_episode(steps: int = 5) -> Episode:
+    generator = np.random.default_rng(steps)
+    return Episode(
+        key=KEY,
+        seed=11,
+        opening=1,
+        actions=generator.integers(0, 3, steps),
+        rewards=generator.normal(size=steps),
+        scores=generator.normal(size=(steps, 3)).astype(np.float32),
+        proxies={"plain": generator.normal(size=steps), "by_n": generator.normal(size=(steps, 2))},
+        terminated=False,
+        truncated=True,
+        cut=False,
+    )
+
+
+def a_measurement(n: int) -> Measurement:
+    estimate = Estimate(n, 0.1 + n, 0.25, 3, False, 1.5, True)
+    return Measurement(estimate, np.array([1.0, 2.0, 4.0]), np.array([1.5]), steps=99)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.create(tmp_path / "study", {"settings": {"n_values": [1, 4]}})
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from(["<f8", "<f4", "<i8", "|u1", "|b1"]),
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0),
+    )
+)
+def test_arrays_survive_bit_for_bit(array: np.ndarray) -> None:
+    back = unpack(pack(array))
+    assert back.dtype == array.dtype
+    assert back.shape == array.shape
+    assert back.tobytes() == array.tobytes()
+
+
+def test_an_episode_survives_bit_for_bit(store: Store) -> None:
+    episode = an_episode()
+    store.add_episode(episode, seconds=0.5)
+    store.add_episode(episode, seconds=9.9)  # done again after a fault: nothing changes
+    back = store.episode(KEY)
+    for name in ("actions", "rewards", "scores"):
+        assert getattr(back, name).tobytes() == getattr(episode, name).tobytes()
+    assert {name: values.tolist() for name, values in back.proxies.items()} == {
+        name: values.tolist() for name, values in episode.proxies.items()
+    }
+    assert (back.key, back.seed, back.opening) == (KEY, 11, 1)
+    assert (back.terminated, back.truncated, back.cut) == (False, True, False)
+    assert back.fingerprint == episode.fingerprint
+    assert store.episode_outlines() == {KEY: (1, 5, False)}
+    assert store.query("SELECT COUNT(*), SUM(seconds) FROM costs") == [(1, 0.5)]
+
+
+def test_tuples_can_be_read_with_plain_sql(store: Store) -> None:
+    episode = an_episode()
+    store.add_episode(episode, seconds=0.1)
+    store.add_moments([(Moment(KEY, 3), episode)])
+    for n in (1, 4):
+        store.add_measurement(Moment(KEY, 3), a_measurement(n), seconds=0.1)
+    plain = sqlite3.connect(store.folder / DATABASE)
+    rows = plain.execute(
+        "SELECT phase, episode, step, proxy, proxy_value, n, criticality, trials, capped "
+        "FROM tuples ORDER BY proxy, n"
+    ).fetchall()
+    by_n, once = episode.proxies["by_n"][3], episode.proxies["plain"][3]
+    assert rows == [
+        ("natural", 7, 3, "by_n", by_n[0], 1, 1.1, 3, 1),
+        ("natural", 7, 3, "by_n", by_n[1], 4, 4.1, 3, 1),
+        ("natural", 7, 3, "plain", once, 1, 1.1, 3, 1),
+        ("natural", 7, 3, "plain", once, 4, 4.1, 3, 1),
+    ]
+    assert store.moments() == [Moment(KEY, 3)]
+    assert store.estimated() == {(KEY, 1), (KEY, 4)}
+    back = store.measurement(KEY, 4)
+    assert back.estimate == a_measurement(4).estimate
+    assert back.perturbed.tolist() == [1.0, 2.0, 4.0]
+    assert back.steps == 99
+
+
+def test_a_failing_piece_leaves_nothing_behind(store: Store) -> None:
+    bad = a_measurement(1)
+    object.__setattr__(bad.estimate, "mean", None)
+    with pytest.raises(sqlite3.IntegrityError, match="NOT NULL"):
+        store.add_measurement(Moment(KEY, 3), bad, seconds=0.1)
+    assert store.estimated() == set()
+    assert store.query("SELECT COUNT(*) FROM costs") == [(0,)]
+    store.add_measurement(Moment(KEY, 3), a_measurement(1), seconds=0.1)  # and it still works
+
+
+def test_one_writer_at_a_time(store: Store) -> None:
+    other = Store.open(store.folder)
+    with store.writing():
+        with pytest.raises(StudyBusy, match="another process is collecting into"), other.writing():
+            pass
+        other.meta("settings")  # reading is always possible
+    with other.writing():
+        pass
+
+
+def test_there_is_no_study(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"there is no study in .*\(no study.db\)"):
+        Store.open(tmp_path)
+    with pytest.raises(StudyError, match="there is no study in"):
+        Store.open(tmp_path / "nowhere")
+
+
+def test_a_study_is_not_made_twice(store: Store) -> None:
+    with pytest.raises(StudyError, match="already holds a study"):
+        Store.create(store.folder, {})
+
+
+@pytest.mark.parametrize("kind", ["text", "empty", "truncated", "scrambled"])
+def test_damage_is_one_sentence_and_is_left_alone(store: Store, kind: str) -> None:
+    for index in range(40):
+        episode = an_episode(400 + index)
+        object.__setattr__(episode, "key", EpisodeKey("natural", index))
+        store.add_episode(episode, seconds=0.1)
+    store.close()
+    file = store.folder / DATABASE
+    whole = file.read_bytes()
+    damaged = {
+        "text": b"this is not a database at all, but a text that someone saved here" * 99,
+        "empty": b"",
+        "truncated": whole[: len(whole) // 2],
+        "scrambled": whole[:4096] + b"\x99" * 8192 + whole[12288:],
+    }[kind]
+    file.write_bytes(damaged)
+    with pytest.raises(StudyCorrupt, match=r"is damaged \(.*\); restore it from a copy"):
+        Store.open(store.folder)
+    assert file.read_bytes() == damaged
+
+
+def test_a_damaged_array_is_one_sentence(store: Store) -> None:
+    store.add_episode(an_episode(), seconds=0.1)
+    store.close()
+    plain = sqlite3.connect(store.folder / DATABASE)
+    plain.execute("UPDATE episodes SET rewards = x'0011'")
+    plain.commit()
+    plain.close()
+    with pytest.raises(StudyCorrupt, match="is damaged"):
+        Store.open(store.folder).episode(KEY)
+
+
+def test_a_full_disk_keeps_what_was_finished(store: Store) -> None:
+    store.add_episode(an_episode(), seconds=0.1)
+    pages = store.query("PRAGMA page_count")[0][0]
+    store.query(f"PRAGMA max_page_count = {pages}")
+    large = an_episode(200_000)
+    object.__setattr__(large, "key", EpisodeKey("natural", 8))
+    with pytest.raises(StudyError, match="the disk is full: .* keeps all that was finished"):
+        store.add_episode(large, seconds=0.1)
+    store.close()
+    again = Store.open(store.folder)
+    assert set(again.episode_outlines()) == {KEY}
+    again.add_episode(large, seconds=0.1)
+
+
+def test_a_newer_format_is_not_touched(store: Store) -> None:
+    store.set_meta("format", 99)
+    store.close()
+    with pytest.raises(StudyError, match="has format 99, this safemargin reads 1"):
+        Store.open(store.folder)
+
+
+def test_a_copied_folder_is_the_study(store: Store, tmp_path: Path) -> None:
+    """Nothing is hidden elsewhere."""
+    store.add_episode(an_episode(), seconds=0.1)
+    store.close()
+    assert [path.name for path in store.folder.iterdir()] == [DATABASE]
+    shutil.copytree(store.folder, tmp_path / "copy")
+    assert Store.open(tmp_path / "copy").episode(KEY).seed == 11
+
+
+def test_meta_is_json(store: Store) -> None:
+    store.set_meta("target", {"natural": 3})
+    raw = store.query("SELECT value FROM meta WHERE name = 'target'")[0][0]
+    assert json.loads(raw) == store.meta("target") == {"natural": 3}
+    assert store.meta("nothing") is None

@@ -1,0 +1,353 @@
+"""A study from end to end, interrupted, extended, mixed up and damaged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from worlds import TableWorld, always_first, branching, chain, make_branching, make_slippery_chain
+
+import safemargin as sm
+from safemargin.errors import (
+    InvalidInput,
+    NotMeasurable,
+    PolicyFault,
+    StudyBusy,
+    StudyIncomplete,
+    StudyMismatch,
+)
+from safemargin.store import DATABASE, Store
+
+SETTINGS = sm.Settings(n_values=(1, 2, 4), sampling_error=2.0, max_trials=30, opening=6)
+POLICY = sm.load_policy(always_first, kind="logits")
+TABLES = ("episodes", "episode_proxies", "moments", "moment_proxies", "estimates")
+
+
+def create(path: Path, env: Any = make_branching, policy: Any = POLICY, **more: Any) -> sm.Study:
+    return sm.Study.create(path, env, policy, more.pop("settings", SETTINGS), **more)
+
+
+def contents(path: Path) -> dict[str, list[Any]]:
+    """Everything in a study that must not depend on how it was collected."""
+    with sqlite3.connect(path / DATABASE) as plain:
+        return {
+            table: plain.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall()
+            for table in TABLES
+        }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("studies") / "finished"
+    with create(path) as study:
+        study.collect(natural=14, spread=12, workers=1)
+    return path
+
+
+def test_from_end_to_end(finished: Path, tmp_path: Path) -> None:
+    with sm.Study.open(finished) as study:
+        status = study.status()
+        assert status.moments == {"natural": 14, "spread": 12}
+        assert status.estimates == 26 * 3
+        assert status.estimates_left == 0
+        assert status.seconds_left == 0
+        assert status.trials >= 26 * 3 * 10
+        assert study.proxies == ["log_prob_range", "prob_range", "certainty"]
+        assert study.diagnosis["measurable"]
+        tuples = study.tuples()
+        assert tuples.criticalities.shape == (26, 3)
+        assert list(tuples.phases) == ["natural"] * 14 + ["spread"] * 12
+        margins = study.fit(confidence=0.9)
+        assert margins.confidence == 0.9
+        assert margins.policy["identity"] == POLICY.identity
+        assert isinstance(margins(proxy=tuples.proxies.min(), tolerance=5.0), int)
+        assert margins(tuples.proxies.min(), [0.0, 1e9]).tolist()[1] == 4
+        margins.save(tmp_path / "margins.json")
+        again = sm.Margins.load(tmp_path / "margins.json")
+        assert again.to_dict() == margins.to_dict()
+        validation = study.validate()
+        assert [row.n for row in validation.coverage] == [1, 2, 4]
+        pictures = study.plot(tmp_path / "figures")
+        assert {path.name for path in pictures} == {"densities.png", "margins.png", "proxies.png"}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_number_of_workers_gives_the_same_tables(
+    finished: Path, tmp_path: Path, workers: int
+) -> None:
+    with create(tmp_path / "study") as study:
+        study.collect(natural=14, spread=12, workers=workers)
+    assert contents(tmp_path / "study") == contents(finished)
+
+
+def test_a_study_can_be_extended_and_is_then_as_if_collected_at_once(
+    finished: Path, tmp_path: Path
+) -> None:
+    with create(tmp_path / "study") as study:
+        study.collect(natural=3, spread=12, workers=1)
+        assert study.status().moments == {"natural": 3, "spread": 12}
+    with sm.Study.open(tmp_path / "study", env=make_branching, policy=POLICY) as study:
+        study.collect(natural=14, spread=12, workers=1)
+    assert contents(tmp_path / "study") == contents(finished)
+
+
+def test_a_stochastic_study_does_not_depend_on_workers_either(tmp_path: Path) -> None:
+    settings = sm.Settings(n_values=(1, 2), sampling_error=4.0, max_trials=20, exclude_last=2)
+    for workers in (1, 2):
+        path = tmp_path / str(workers)
+        with create(path, make_slippery_chain, settings=settings) as study:
+            study.collect(natural=6, spread=6, workers=workers)
+            assert not study.diagnosis["environment_deterministic"]
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    store = Store.open(tmp_path / "1")
+    measurements = [store.measurement(key, n) for key, n in store.estimated()]
+    assert len(measurements) == 24
+    for measurement in measurements:  # as many unperturbed returns as trials, not one
+        assert len(measurement.unperturbed) == measurement.estimate.trials
+
+
+DRIVER = """
+import sys
+sys.path[:0] = [sys.argv[2]]
+from test_study import POLICY, create, make_branching
+with create(sys.argv[1]) as study:
+    study.collect(natural=14, spread=12, workers=2)
+"""
+
+
+@pytest.mark.parametrize("moment", ["at once", "in the middle", "late"])
+def test_killed_and_run_again_gives_the_same_tables(
+    finished: Path, tmp_path: Path, moment: str
+) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(textwrap.dedent(DRIVER))
+    path = tmp_path / "study"
+    command = [sys.executable, str(script), str(path), str(Path(__file__).parent)]
+    process = subprocess.Popen(command)
+    wanted = {"at once": 0, "in the middle": 20, "late": 70}[moment]
+    deadline = time.monotonic() + 60
+    while _estimates(path) < wanted or not (path / DATABASE).exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it finished before it could be killed"
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = _estimates(path)
+    assert before < 78
+    subprocess.run(command, check=True, timeout=120)
+    assert contents(path) == contents(finished)
+
+
+def _estimates(path: Path) -> int:
+    if not (path / DATABASE).exists():
+        return 0
+    with sqlite3.connect(path / DATABASE) as plain:
+        count: int = plain.execute("SELECT COUNT(*) FROM estimates").fetchone()[0]
+    return count
+
+
+def test_an_interrupted_collection_goes_on(finished: Path, tmp_path: Path) -> None:
+    class Interrupting:
+        pieces = 0
+
+        def stage(self, name: str, *, total: int, done: int) -> None: ...
+
+        def advance(self, steps: int) -> None:
+            self.pieces += 1
+            if self.pieces == 40:
+                raise KeyboardInterrupt
+
+    with create(tmp_path / "study") as study:
+        with pytest.raises(KeyboardInterrupt):
+            study.collect(natural=14, spread=12, workers=2, progress=Interrupting())
+        status = study.status()
+        assert 0 < status.estimates < 78
+        assert status.seconds_left is not None
+        assert status.seconds_left > 0
+        study.collect(natural=14, spread=12, workers=2)
+    assert contents(tmp_path / "study") == contents(finished)
+
+
+# -- what must be refused ------------------------------------------------------------------------
+
+
+def another(observations: np.ndarray) -> np.ndarray:
+    return np.tile(np.array([[2.0, 1.0]], np.float32), (len(observations), 1))
+
+
+def test_another_policy_environment_or_settings_is_not_mixed_in(finished: Path) -> None:
+    before = contents(finished)
+    other_policy = sm.load_policy(another, kind="logits")
+    with pytest.raises(StudyMismatch, match="was made with another policy"):
+        create(finished, policy=other_policy)
+    with pytest.raises(StudyMismatch, match="was made with another environment"):
+        create(finished, lambda: TableWorld(branching(41), starts=2))
+    with pytest.raises(StudyMismatch, match=r"other settings \(opening: 7, not 6\)"):
+        create(finished, settings=sm.Settings.from_mapping({**_given(SETTINGS), "opening": 7}))
+    with pytest.raises(StudyMismatch, match="records the proxies"):
+        create(finished, proxies=[_own_proxy()])
+    with (
+        sm.Study.open(finished, policy=other_policy, env=make_branching) as study,
+        pytest.raises(StudyMismatch, match="another policy"),
+    ):
+        study.collect(20, 20)
+    assert contents(finished) == before
+
+
+def _given(settings: sm.Settings) -> dict[str, Any]:
+    import json
+
+    values: dict[str, Any] = json.loads(settings.to_json())
+    return values
+
+
+def _own_proxy() -> Any:
+    from safemargin.proxies import Proxy
+
+    return Proxy("mine", lambda scores, history, n: float(n or 0), ("logits",), per_n=True)
+
+
+def test_a_proxy_that_looks_at_n(tmp_path: Path) -> None:
+    from safemargin.proxies import Proxy
+
+    def own(scores: np.ndarray, history: list[Any], n: int | None) -> float:
+        return float(scores[0]) * (n or 0)
+
+    proxy = Proxy("own", own, ("logits",), per_n=True)
+    with create(tmp_path / "study", proxies=[proxy]) as study:
+        study.collect(8, 8, workers=2)
+        tuples = study.tuples("own")
+        assert tuples.proxies.shape == (16, 3)
+        np.testing.assert_allclose(tuples.proxies[:, 2], 4 * tuples.proxies[:, 0])
+        margins = study.fit(proxy="own")
+        assert margins.bound.looks_at_n
+        assert margins([1.0, 2.0, 4.0], 1e9) == 4
+
+
+def test_two_collections_at_once(finished: Path) -> None:
+    with (
+        sm.Study.open(finished, env=make_branching, policy=POLICY) as first,
+        sm.Study.open(finished, env=make_branching, policy=POLICY) as second,
+        first._store.writing(),
+        pytest.raises(StudyBusy, match="another process is collecting"),
+    ):
+        second.collect(14, 12)
+
+
+def test_an_empty_study_says_so(tmp_path: Path) -> None:
+    with create(tmp_path / "study") as study:
+        for use in (study.fit, study.validate, lambda: study.plot(tmp_path)):
+            with pytest.raises(StudyIncomplete, match="holds no finished moment yet"):
+                use()
+        with pytest.raises(StudyIncomplete, match="no tuples to export"):
+            study.export(tmp_path / "tuples.csv")
+        assert study.status().seconds_left is not None
+
+
+def test_bad_numbers(tmp_path: Path, finished: Path) -> None:
+    with sm.Study.open(finished, env=make_branching, policy=POLICY) as study:
+        with pytest.raises(InvalidInput, match="natural and spread must be at least 0"):
+            study.collect(-1, 5)
+        with pytest.raises(InvalidInput, match="workers must be at least 1, got 0"):
+            study.collect(1, 1, workers=0)
+        with pytest.raises(InvalidInput, match="the study has no proxy 'log_prob_rang'; did you"):
+            study.tuples("log_prob_rang")
+    with pytest.raises(InvalidInput, match="proxy 'q_range' does not apply to scores of kind"):
+        create(tmp_path / "study", settings=sm.Settings(selection_proxy="q_range"))
+
+
+def test_a_study_of_python_objects_must_be_given_them_again(tmp_path: Path) -> None:
+    env = TableWorld(branching(40), starts=2)
+    with create(tmp_path / "study", lambda: TableWorld(env.transitions, starts=2)):
+        pass
+    with (
+        sm.Study.open(tmp_path / "study") as study,
+        pytest.raises(InvalidInput, match="give it again: Study.open"),
+    ):
+        study.collect(1, 1)
+
+
+class NanReward(TableWorld):
+    def step(self, action: int) -> Any:
+        observation, reward, *rest = super().step(action)
+        return (observation, float("nan") if self.state > 20 else reward, *rest)
+
+
+class Lying(TableWorld):
+    """Keeps what matters where no snapshot looks, and does not reset it."""
+
+    secret = 0.0
+
+    def step(self, action: int) -> Any:
+        observation, reward, *rest = super().step(action)
+        type(self).secret += 1
+        return (observation, reward + type(self).secret, *rest)
+
+
+@pytest.mark.parametrize(
+    ("world", "message"),
+    [(NanReward, "reward at step .* is nan"), (Lying, "reset|repeat|differ")],
+)
+def test_what_cannot_be_measured_is_refused(
+    tmp_path: Path, world: type[TableWorld], message: str
+) -> None:
+    with pytest.raises(NotMeasurable, match=message):
+        create(tmp_path / "study", lambda: world(branching(40), starts=2))
+    assert not (tmp_path / "study").exists()
+
+
+def test_policies_that_do_not_fit(tmp_path: Path) -> None:
+    def three(observations: np.ndarray) -> np.ndarray:
+        return np.zeros((len(observations), 3), np.float32)
+
+    with pytest.raises(PolicyFault, match="3"):
+        create(tmp_path / "study", policy=sm.load_policy(three, kind="logits")).collect(2, 2)
+
+
+def test_episodes_too_short_to_choose_from(tmp_path: Path) -> None:
+    def make_short() -> gym.Env[Any, Any]:
+        return TableWorld(chain(8))
+
+    with (
+        create(tmp_path / "study", make_short, settings=sm.Settings()) as study,
+        pytest.raises(StudyIncomplete, match="episodes have no step to select"),
+    ):
+        study.collect(60, 60, workers=1)
+
+
+def test_episodes_without_a_step_are_replaced(tmp_path: Path) -> None:
+    """A slippery walk is often too short; the phases get the first long enough ones."""
+    settings = sm.Settings(n_values=(1, 2), sampling_error=9.0, exclude_last=30)
+    with create(tmp_path / "study", make_slippery_chain, settings=settings) as study:
+        status = study.collect(natural=6, spread=5, workers=1)
+        assert status.moments == {"natural": 6, "spread": 5}
+        assert status.episodes > 11
+        before = study.tuples()
+        study.collect(natural=9, spread=5, workers=1)
+        after = study.tuples()
+        assert list(after.indices[:6]) == list(before.indices[:6])
+
+
+def test_export(finished: Path, tmp_path: Path) -> None:
+    with sm.Study.open(finished) as study:
+        table = study.export(tmp_path / "tuples.csv")
+        lines = table.read_text().splitlines()
+        assert lines[0].startswith("phase,episode,step,proxy,proxy_value,n,criticality")
+        assert len(lines) == 1 + 26 * 3 * 3
+        with pytest.raises(InvalidInput, match=r"end the name in .csv or .parquet"):
+            study.export(tmp_path / "tuples.xlsx")
+        with pytest.raises(InvalidInput, match="cannot write"):
+            study.export(tmp_path / "no" / "such" / "folder" / "tuples.csv")
+        parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs safemargin[parquet]")
+        study.export(tmp_path / "tuples.parquet")
+        assert parquet.read_table(tmp_path / "tuples.parquet").num_rows == 26 * 3 * 3

@@ -1,0 +1,139 @@
+"""Small worlds whose true criticality is known exactly, and wrong worlds that must be refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One possible result of an action."""
+
+    probability: float
+    state: int
+    reward: float
+    ends: bool = False
+
+
+# transitions[state][action] → outcomes
+Transitions = list[list[list[Outcome]]]
+
+
+class TableWorld(gym.Env[np.ndarray, int]):
+    """A finite world written down as a table; observes its state one-hot."""
+
+    def __init__(self, transitions: Transitions, *, starts: int = 1) -> None:
+        self.transitions = transitions
+        self.starts = starts
+        count = len(transitions)
+        self.observation_space = gym.spaces.Box(0, 1, (count,), np.float32)
+        self.action_space = gym.spaces.Discrete(len(transitions[0]))
+        self.state = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.state = int(self.np_random.integers(self.starts))
+        return self._observe(), {}
+
+    def step(self, action: int) -> Any:
+        outcomes = self.transitions[self.state][int(action)]
+        chosen = outcomes[0]
+        if len(outcomes) > 1:
+            drawn = self.np_random.choice(len(outcomes), p=[o.probability for o in outcomes])
+            chosen = outcomes[int(drawn)]
+        self.state = chosen.state
+        return self._observe(), chosen.reward, chosen.ends, False, {}
+
+    def _observe(self) -> np.ndarray:
+        observation = np.zeros(len(self.transitions), np.float32)
+        observation[self.state] = 1
+        return observation
+
+
+def always_first(observations: np.ndarray) -> np.ndarray:
+    """Scores of a policy for two actions that always prefers action 0, more so in later states."""
+    sure = 1 + observations @ np.arange(observations.shape[1], dtype=np.float32)
+    return np.stack([sure, np.zeros_like(sure)], axis=1).astype(np.float32)
+
+
+def exact_criticality(
+    transitions: Transitions, *, state: int, n: int, gamma: float, horizon: int
+) -> float:
+    """c(t, n) of `always_first` by dynamic programming over at most `horizon` steps."""
+
+    def value(policy_rows: list[np.ndarray]) -> float:
+        values = np.zeros(len(transitions))
+        for weights in reversed(policy_rows):
+            values = np.array(
+                [
+                    sum(
+                        weight
+                        * sum(
+                            o.probability * (o.reward + (0 if o.ends else gamma * values[o.state]))
+                            for o in outcomes
+                        )
+                        for weight, outcomes in zip(weights, actions, strict=True)
+                    )
+                    for actions in transitions
+                ]
+            )
+        return float(values[state])
+
+    count = len(transitions[0])
+    greedy = np.eye(count)[0]
+    random = np.full(count, 1 / count)
+    steps = min(n, horizon)
+    return value([greedy] * horizon) - value([random] * steps + [greedy] * (horizon - steps))
+
+
+def chain(length: int = 60, *, slip: float = 0.0) -> Transitions:
+    """Walk to the right for a reward of 1 a step; action 1 ends the walk.
+
+    With `slip`, action 0 too ends it with that probability.
+    """
+    table: Transitions = []
+    for state in range(length):
+        last = state == length - 1
+        onward = Outcome(1 - slip, min(state + 1, length - 1), 1.0, ends=last)
+        fall = Outcome(slip, state, 0.0, ends=True)
+        table.append([[onward, fall] if slip else [onward], [Outcome(1.0, state, 0.0, ends=True)]])
+    return table
+
+
+def branching(length: int = 40, *, noise: float = 0.0) -> Transitions:
+    """Two lanes: action 1 changes to the poor lane, from which action 0 returns after a while.
+
+    The good lane pays more the farther one is; the poor lane pays nothing and costs now and then.
+    With `noise`, any action leads to the other lane with that probability.
+    """
+    table: Transitions = []
+    for position in range(2 * length):
+        place, poor = divmod(position, 2)
+        last = place == length - 1
+        following = min(place + 1, length - 1) * 2
+        reward = (-0.25 if place % 3 == 0 else 0.0) if poor else 0.5 + place / length
+        returns = place % 5 == 0  # the ways between the lanes are open only here
+        rows = []
+        for action in (0, 1):
+            lane = (0 if returns else poor) if action == 0 else 1
+            stay = Outcome(1 - noise, following + lane, reward, ends=last)
+            swap = Outcome(noise, following + 1 - lane, reward, ends=last)
+            rows.append([stay, swap] if noise else [stay])
+        table.append(rows)
+    return table
+
+
+def make_chain() -> gym.Env[Any, Any]:
+    return TableWorld(chain(60), starts=5)
+
+
+def make_slippery_chain() -> gym.Env[Any, Any]:
+    return TableWorld(chain(60, slip=0.02), starts=5)
+
+
+def make_branching() -> gym.Env[Any, Any]:
+    return TableWorld(branching(40), starts=2)
