@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import TableWorld, always_first, branching, chain, exact_criticality
+from worlds import TableWorld, always_first, branching, chain, exact_criticality, lean
 
 import safemargin as sm
 from safemargin.criticality import MomentMeasurer, Randomness
@@ -118,12 +118,6 @@ def test_the_same_call_gives_the_same_numbers() -> None:
     first = measure()
     assert first == measure()
     assert [estimate.n for estimate in first] == [1, 8]
-
-
-def lean(observations: np.ndarray) -> np.ndarray:
-    """Steer the cart under the pole."""
-    push = observations @ np.array([[0.3], [0.5], [3.0], [1.5]], np.float32)
-    return np.concatenate([-push, push], axis=1)
 
 
 LEAN = load_policy(lean, kind="logits")

@@ -137,3 +137,9 @@ def make_slippery_chain() -> gym.Env[Any, Any]:
 
 def make_branching() -> gym.Env[Any, Any]:
     return TableWorld(branching(40), starts=2)
+
+
+def lean(observations: np.ndarray) -> np.ndarray:
+    """Scores of a policy for CartPole: steer the cart under the pole."""
+    push = observations @ np.array([[0.3], [0.5], [3.0], [1.5]], np.float32)
+    return np.concatenate([-push, push], axis=1)

@@ -134,13 +134,12 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
     print(f"study        {study.path}")
     print(f"environment  {study.environment['name']}")
     print(f"policy       {study.policy['description']} ({study.policy['kind']} scores)")
-    copies = ""
-    if status.distinct_episodes < status.episodes:
-        copies = (
-            f", only {status.distinct_episodes} of them distinct: the rest are copies "
-            "(collect with --opening K for different starts)"
-        )
-    print(f"episodes     {status.episodes}{copies}")
+    print(
+        f"episodes     {status.episodes}; {status.chosen_moments} moments chosen, "
+        f"{status.distinct_moments} distinct, from {status.distinct_episodes} distinct episodes"
+    )
+    if status.distinct_episodes < 0.9 * status.chosen_moments:
+        print("             the rest are copies: --opening K in a new study gives different starts")
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")
     print(f"trials       {status.trials:,} in {status.estimates:,} estimates")

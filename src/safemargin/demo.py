@@ -13,8 +13,8 @@ ENVIRONMENT = "CartPole-v1"
 POLICY = "zoo:cartpole"
 MOMENTS = 60
 """Of each phase: enough to see the shape of things in a minute, too few to rely on."""
-SETTINGS = Settings(sampling_error=8.0, max_trials=40, opening=30)
-"""A return is at most about 100 here, so a loss known to ±8 is known to 8 %."""
+SETTINGS = Settings(gamma=0.95, sampling_error=1.0, max_trials=150, opening=20)
+"""With γ = 0.95 a return is at most 20 and 90 steps of it count: short trials, for a short demo."""
 
 
 def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> None:
@@ -30,10 +30,14 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
         shown = {"margins": str(file), "figures": [str(picture) for picture in pictures]}
         print(json.dumps(shown, indent=2))
         return
-    print_margins(margins, [5, 10, 20, 40])
-    print("The reward is 1 for each step that the pole stands; a tolerance of 10 accepts to lose")
-    print("10 discounted steps. Look one margin up:")
-    print(f"  safemargin margin {file} --proxy {margins.lowest_proxy:.3g} --tolerance 10")
+    print_margins(margins, [1, 2, 4, 8])
+    print("The pole earns 1 for each step that it stands, 20 in all after discounting; a tolerance")
+    print(
+        "of 2 accepts to lose a tenth of that. Where the proxy is high, few mistakes are allowed."
+    )
+    print("Look one margin up:")
+    middle = (margins.lowest_proxy + margins.highest_proxy) / 2
+    print(f"  safemargin margin {file} --proxy {middle:.2g} --tolerance 2")
     print("margins  " + str(file))
     for picture in pictures:
         print("picture  " + str(picture))

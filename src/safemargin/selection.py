@@ -74,4 +74,4 @@ def _distance_to_nearest(values: Floats, selected: list[float]) -> npt.NDArray[n
     right = np.searchsorted(known, values)
     above = known[np.minimum(right, len(known) - 1)]
     below = known[np.maximum(right - 1, 0)]
-    return np.minimum(np.abs(values - below), np.abs(values - above))
+    return np.asarray(np.minimum(np.abs(values - below), np.abs(values - above)))

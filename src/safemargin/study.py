@@ -47,7 +47,12 @@ class Status:
     wanted: Mapping[str, int]
     """Phase → moments asked for by the last `collect`."""
     episodes: int
+    """All that were run, those too short to choose a step from included."""
+    chosen_moments: int
+    """One for each episode with a step to choose."""
+    distinct_moments: int
     distinct_episodes: int
+    """Among those of the chosen moments; the others are copies after their opening."""
     moments: Mapping[str, int]
     """Phase → moments measured for every n."""
     estimates: int
@@ -272,7 +277,12 @@ class Study:
         estimates, trials, capped = query(
             "SELECT COUNT(*), IFNULL(SUM(trials), 0), IFNULL(SUM(capped), 0) FROM estimates"
         )[0]
-        episodes, distinct = query("SELECT COUNT(*), COUNT(DISTINCT fingerprint) FROM episodes")[0]
+        episodes = query("SELECT COUNT(*) FROM episodes")[0][0]
+        chosen, distinct_episodes, distinct_moments = query(
+            "SELECT COUNT(*), COUNT(DISTINCT fingerprint), "
+            "COUNT(DISTINCT fingerprint || ' ' || (step - opening)) "
+            "FROM moments JOIN episodes USING (phase, episode)"
+        )[0]
         steps, seconds = query("SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0) FROM costs")[
             0
         ]
@@ -281,7 +291,9 @@ class Study:
         return Status(
             wanted=wanted,
             episodes=episodes,
-            distinct_episodes=distinct,
+            chosen_moments=chosen,
+            distinct_moments=distinct_moments,
+            distinct_episodes=distinct_episodes,
             moments={phase: complete.get(phase, 0) for phase in PHASES},
             estimates=estimates,
             estimates_left=left,

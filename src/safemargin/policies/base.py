@@ -9,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.policies.checks import check_by_probe
+
 ScoreKind = Literal["q", "logits", "gaussian", "actions"]
 """What the scores of a policy mean:
 
@@ -48,3 +50,4 @@ class Policy(ABC):
 
     def check(self, env: gym.Env[Any, Any]) -> None:
         """Raise PolicyFault where the policy cannot act in this environment."""
+        check_by_probe(self, env)

@@ -1,0 +1,416 @@
+"""The doctor: can this environment be measured, in which way, and if not, why?
+
+A snapshot is proven, not trusted. The doctor compares restored runs with uninterrupted ones, finds
+out by experiment what is random, tries the ways back to a moment in order (snapshot, replay),
+names the layer that leaks, and counts how many different episodes the starts give.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.actions import PolicyActions, RandomActions
+from safemargin.environments import experiments, graph
+from safemargin.environments.ale import native_stickiness
+from safemargin.environments.diagnosis import Diagnosis, Finding, Level, verdict_on
+from safemargin.environments.experiments import Chooser, Continuation
+from safemargin.environments.simulator import Simulator, Way
+from safemargin.environments.ways import make_simulator
+from safemargin.errors import EnvironmentFault, InvalidInput
+from safemargin.policies.base import Memory, Policy
+from safemargin.rollouts import batch_of_one
+from safemargin.seeding import Purpose, environment_seed, stream
+from safemargin.settings import Settings
+
+__all__ = ["Diagnosis", "Finding", "examine"]
+
+_PLAIN_RUNS = 4
+_PLAIN_STEPS = 200
+_REPLAY_POINTS = 6
+_RANDOM_POINTS = 8
+
+
+def examine(
+    make_env: Callable[[], gym.Env[Any, Any]],
+    policy: Policy | None = None,
+    settings: Settings | None = None,
+    *,
+    points: int = 20,
+    steps: int = 100,
+    starts: int = 40,
+    start_steps: int = 200,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Diagnosis:
+    """Examine an environment by experiment; a few thousand steps.
+
+    `points` moments are saved, each is restored twice and compared over up to `steps` steps;
+    `starts` episodes of `start_steps` steps are compared with one another. Bad input raises;
+    whatever the environment does wrong is a finding.
+    """
+    for name, value in {"points": points, "steps": steps, "starts": starts}.items():
+        if value < 1:
+            raise InvalidInput(f"the doctor needs {name} of at least 1, got {value}")
+    doctor = _Doctor(make_env, policy, settings or Settings(), seed, progress)
+    try:
+        doctor.examine(points, steps, starts, start_steps)
+    except EnvironmentFault as fault:
+        doctor.add("problem", str(fault))
+    finally:
+        doctor.close()
+    return doctor.diagnosis()
+
+
+class _Walker:
+    """The policy's greedy actions mixed with random ones; without a policy, random ones alone.
+
+    With `random_share` 0 and no policy it is always the same action.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], policy: Policy | None, seed: int, *, random_share: float
+    ) -> None:
+        self.random_actions = RandomActions(env.action_space)
+        self.memory: Memory = None
+        self._generator = stream(seed, Purpose.DOCTOR, 1)
+        self._policy = policy
+        self._random_share = random_share
+        if policy is not None:
+            self._greedy = PolicyActions(env.action_space, policy.kind, Settings())
+
+    def __call__(self, simulator: Simulator) -> Any:
+        policy, mask = self._policy, simulator.mask
+        if simulator.steps == 0:
+            self.begin()
+        width = self.random_actions.width
+        if policy is None and self._random_share == 0:
+            return self.random_actions(np.zeros(width), mask)
+        if policy is not None:
+            observations = batch_of_one(simulator.observation)
+            scores, self.memory = policy.scores(observations, self.memory)
+            if self._generator.random() >= self._random_share:
+                return self._greedy(scores[0], None, mask if policy.uses_mask else None)
+        return self.random_actions(self._generator.random(width), mask)
+
+    def begin(self) -> None:
+        """Forget what a recurrent policy remembers."""
+        self.memory = None if self._policy is None else self._policy.initial_memory(1)
+
+
+class _Doctor:
+    """One examination: its findings so far."""
+
+    def __init__(
+        self,
+        make_env: Callable[[], gym.Env[Any, Any]],
+        policy: Policy | None,
+        settings: Settings,
+        seed: int,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        self._make_env = make_env
+        self._policy = policy
+        self._settings = settings
+        self._seed = seed
+        self._tell = progress or (lambda text: None)
+        self._generator = stream(seed, Purpose.DOCTOR, 0)
+        self._simulators: list[Simulator] = []
+        self.findings: list[Finding] = []
+        self.name = "the environment"
+        self.way: Way | None = None
+        self.environment_deterministic = True
+        self.policy_deterministic: bool | None = None
+        self.opaque: tuple[str, ...] = ()
+        self.continuations = self.wrong = 0
+        self.distinct = self.tried = 0
+
+    def add(self, level: Level, text: str) -> None:
+        self.findings.append(Finding(level, text))
+
+    def close(self) -> None:
+        for simulator in self._simulators:
+            simulator.close()
+
+    def _simulator(self, way: Way = "snapshot", *, without: int = 0) -> Simulator:
+        env = self._make_env()
+        for _ in range(without):
+            env = env.env  # type: ignore[attr-defined]
+        simulator = make_simulator(env, way)
+        self._simulators.append(simulator)
+        return simulator
+
+    def _seeds(self) -> Iterator[int]:
+        return (environment_seed(self._seed, 1_000_000, index) for index in itertools.count())
+
+    def _choose(self, simulator: Simulator, *, random_share: float = 0.3) -> Chooser:
+        return _Walker(simulator.env, self._policy, self._seed, random_share=random_share)
+
+    def examine(self, points: int, steps: int, starts: int, start_steps: int) -> None:
+        simulator = self._simulator()
+        self.name = simulator.name
+        if self._policy is not None:
+            self._policy.check(simulator.env)
+        try:
+            choose = self._choose(simulator)
+        except InvalidInput as error:  # actions of this kind cannot be drawn at random
+            self.add("problem", str(error))
+            return
+        stickiness = native_stickiness(simulator.env)
+        if stickiness > 0:
+            self.add(
+                "problem",
+                f"ALE's native sticky actions are on (repeat_action_probability={stickiness:g}); "
+                "its saved state does not hold the previous action, so restored runs go wrong; "
+                "make the environment with repeat_action_probability=0 and wrap it in "
+                "gymnasium.wrappers.StickyAction instead",
+            )
+            return
+        self._tell("resets")
+        if not self._check_resets(simulator, choose):
+            return
+        self.opaque = simulator.opaque()  # now that every attribute is there
+        if self._policy is not None:
+            self._check_policy(simulator, choose)
+        self._tell("snapshots")
+        recorded = None
+        if unsafe := simulator.unsafe():
+            self.add(
+                "note",
+                f"no snapshot was tried: the layer that leaks is {unsafe[0].partition('.')[0]}, "
+                f"whose state lives in native objects ({', '.join(unsafe[:4])})",
+            )
+        else:
+            recorded = self._try_way("snapshot", points, steps)
+        if recorded is None:
+            self._tell("replay")
+            recorded = self._try_way("replay", min(points, _REPLAY_POINTS), steps)
+        if recorded is None:
+            return
+        self._tell("randomness")
+        self._check_randomness(*recorded)
+        self._tell("starts")
+        self._count_starts(recorded[0], starts, start_steps)
+
+    def _check_resets(self, simulator: Simulator, choose: Chooser) -> bool:
+        """Does reset(seed) followed by the same actions always give the same run?"""
+        before = _global_generators()
+        runs = [
+            experiments.plain_run(simulator, seed, choose, _PLAIN_STEPS)
+            for seed in itertools.islice(self._seeds(), _PLAIN_RUNS)
+        ]
+        used = [name for name, state in _global_generators().items() if state != before[name]]
+        if used:
+            self.add(
+                "note",
+                f"the environment draws from the global generator {' and '.join(used)}, which no "
+                "snapshot holds and reset(seed) does not set; let it use self.np_random",
+            )
+        for fresh in (False, True):
+            again = self._simulator() if fresh else simulator
+            for run in runs:
+                difference = experiments.repeats(again, run)
+                if difference is None:
+                    continue
+                where = "in a newly made environment" if fresh else "in the same environment"
+                self.add(
+                    "problem",
+                    f"reset(seed={run.seed}) and the same actions do not give the same episode "
+                    f"again {where}: it differs at step {difference.step}"
+                    + (f" (it draws from {' and '.join(used)})" if used else ""),
+                )
+                return False
+        self.add("ok", "reset(seed) and the same actions give the same episode again")
+        return True
+
+    def _check_policy(self, simulator: Simulator, choose: Chooser) -> None:
+        """Are the policy's scores a function of the observation?"""
+        policy = self._policy
+        if policy is None:
+            return
+        simulator.reset(next(self._seeds()))
+        observations: list[Any] = []
+        while not simulator.ended and len(observations) < 20:
+            observations.append(batch_of_one(simulator.observation))
+            simulator.step(choose(simulator))
+        first = [policy.scores(one, policy.initial_memory(1))[0] for one in observations]
+        again = [policy.scores(one, policy.initial_memory(1))[0] for one in observations[::-1]]
+        equal = all(
+            np.array_equal(one, other) for one, other in zip(first, again[::-1], strict=True)
+        )
+        actions = PolicyActions(simulator.env.action_space, policy.kind, self._settings)
+        self.policy_deterministic = equal and actions.deterministic
+        if not equal:
+            self.add(
+                "problem",
+                "the policy's scores differ for the same observation, so no number of the study "
+                "could be repeated; switch dropout and sampling off inside the policy",
+            )
+        elif actions.deterministic:
+            self.add("ok", "the policy is deterministic")
+        else:
+            self.add(
+                "note",
+                f"the policy's scores are deterministic, its action choice "
+                f"({self._settings.action_choice}) is random: returns are averaged",
+            )
+
+    def _try_way(
+        self, way: Way, points: int, steps: int
+    ) -> tuple[Simulator, list[Continuation]] | None:
+        """Compare restored with uninterrupted runs; None where any of them differs."""
+        simulator = self._simulator(way)
+        choose, seeds = self._choose(simulator), self._seeds()
+        try:
+            recorded = experiments.record(
+                simulator, choose, seeds, self._generator, points=points, steps=steps
+            )
+            results = experiments.compare_all(simulator, recorded, choose, seeds, self._generator)
+        except EnvironmentFault as fault:
+            self.add(self._failure_level(way), str(fault))
+            return None
+        wrong = [result for result in results if result is not None and not result.silent]
+        self.continuations, self.wrong = len(results), len(wrong)
+        if wrong:
+            first = min(wrong, key=lambda result: result.step)
+            self.add(
+                self._failure_level(way),
+                f"by {way}, {len(wrong)} of {len(results)} restored runs differ from the "
+                f"uninterrupted one, the first at step {first.step}"
+                + (self._leak(first.layers, simulator) if way == "snapshot" else ""),
+            )
+            return None
+        silent = [result for result in results if result is not None]
+        if silent:
+            self.add(
+                "note",
+                f"layer {silent[0].layers[-1]} holds something that differs from run to run "
+                "(a clock or a counter) without changing what comes out: equal states cannot be "
+                "recognised there",
+            )
+        self.way = way
+        self.add("ok", f"by {way}, all {len(results)} restored runs equal the uninterrupted one")
+        return simulator, recorded
+
+    def _failure_level(self, way: Way) -> Level:
+        return "note" if way == "snapshot" else "problem"
+
+    def _leak(self, differing: tuple[str, ...], simulator: Simulator) -> str:
+        """Which layer leaks, and through which attributes perhaps."""
+        culprit = experiments.leaking_layer(
+            lambda outside: self._simulator(without=outside),
+            len(simulator.layers),
+            lambda part: _Walker(part.env, None, self._seed, random_share=1.0),
+            self._seeds(),
+            self._generator,
+        )
+        if culprit is not None:
+            name = type(culprit.env).__name__
+        elif differing:
+            name = differing[-1]
+        else:
+            return "; no single layer could be named"
+        suspects = [text for text in self.opaque if text.startswith(f"{name.split(' #')[0]}.")]
+        text = f"; the layer that leaks is {name}"
+        if suspects:
+            return text + ", perhaps through " + ", ".join(suspects[:4])
+        return text + ", which keeps state outside its attributes"
+
+    def _check_randomness(self, simulator: Simulator, recorded: list[Continuation]) -> None:
+        """Does the same action lead elsewhere when the generators have other state?"""
+        for index, point in enumerate(
+            recorded[:_RANDOM_POINTS] if simulator.random_sources() else ()
+        ):
+
+            def outputs(key: int, point: Continuation = point, index: int = index) -> list[bytes]:
+                generator = stream(self._seed, Purpose.DOCTOR, 2, index, key)
+                return experiments.outputs_after_reseeding(simulator, point, generator)
+
+            first = outputs(0)
+            if first == outputs(1):
+                continue
+            self.environment_deterministic = False
+            if first != outputs(0):
+                self.way = None
+                self.add(
+                    "problem",
+                    "the environment is random and one of its random generators cannot be reached: "
+                    "the same seed gives different runs; tell register_state(reseed=…) about it",
+                )
+                return
+        if not self.environment_deterministic:
+            self.add("note", "the environment is random: returns without mistakes are averaged too")
+        elif simulator.way == "replay" and self.opaque:
+            self.add(
+                "note",
+                "no randomness was found; if one of the opaque objects holds a generator, all "
+                "trials share what it draws",
+            )
+        else:
+            self.add("ok", "the environment is deterministic")
+
+    def _count_starts(self, simulator: Simulator, starts: int, steps: int) -> None:
+        """How many different episodes do the starts give, after the opening that was asked for?"""
+        walker = _Walker(simulator.env, self._policy, self._seed, random_share=0.0)
+        settings = self._settings
+
+        def begin(index: int) -> None:
+            simulator.reset(environment_seed(settings.seed, 0, index))
+            if settings.opening:
+                generator = stream(settings.seed, Purpose.OPENING, 0, index)
+                length = int(generator.integers(settings.opening + 1))
+                for uniforms in generator.random((length, walker.random_actions.width)):
+                    if not simulator.ended:
+                        simulator.step(walker.random_actions(uniforms, simulator.mask))
+            walker.begin()
+
+        self.tried = starts
+        self.distinct = experiments.count_distinct(simulator, begin, walker, starts, steps)
+        if self.distinct == starts:
+            self.add("ok", f"{starts} starts gave {starts} different episodes")
+            return
+        text = f"{starts} starts gave {self.distinct} different episode{'s' * (self.distinct != 1)}"
+        if not self.environment_deterministic:
+            self.add("ok", text)
+            return
+        advice = (
+            f"ask for a longer random opening than {settings.opening}"
+            if settings.opening
+            else "ask for a random opening, e.g. opening=30"
+        )
+        self.add("note", f"{text}: a study of many more would repeat itself; {advice}")
+
+    def diagnosis(self) -> Diagnosis:
+        measurable, verdict = verdict_on(
+            self.name,
+            self.way,
+            self.findings,
+            deterministic=self.environment_deterministic,
+            continuations=self.continuations,
+        )
+        return Diagnosis(
+            measurable=measurable,
+            way=self.way if measurable else None,
+            environment_deterministic=self.environment_deterministic,
+            policy_deterministic=self.policy_deterministic,
+            distinct_starts=self.distinct,
+            starts_tried=self.tried,
+            continuations=self.continuations,
+            wrong=self.wrong,
+            opaque=self.opaque,
+            findings=tuple(self.findings),
+            verdict=verdict,
+        )
+
+
+def _global_generators() -> dict[str, Any]:
+    numpy_state = np.random.get_state(legacy=False)
+    return {
+        "numpy.random": graph.encoded_bytes([numpy_state]),
+        "random": random.getstate(),
+    }

@@ -1,0 +1,85 @@
+"""Scores that do not depend on the batch an observation travels in.
+
+Matrix products of different sizes run through different kernels, whose sums differ in the last
+bits. A policy that is always asked with the same batch size cannot differ: every call is split
+into parts of `fixed_batch` rows, and the last part is padded.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.errors import InvalidInput, PolicyFault
+from safemargin.policies.base import Memory, Observations, Policy
+from safemargin.policies.checks import checked_scores
+
+
+class BatchedPolicy(Policy):
+    """A policy whose `evaluate` sees only batches of `fixed_batch` rows."""
+
+    fixed_batch: int | None = 1
+    """Rows per evaluation; None: the batch as it comes, for those who know it does not matter."""
+
+    @abstractmethod
+    def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
+        """Raw scores of one part, and the memory after it."""
+
+    def scores(
+        self, observations: Observations, memory: Memory = None
+    ) -> tuple[npt.NDArray[np.float32], Memory]:
+        batch = batch_size(observations)
+        if batch == 0:
+            raise InvalidInput(f"policy {self.description}: a batch needs at least 1 observation")
+        if memory is None:
+            memory = self.initial_memory(batch)
+        size = batch if self.fixed_batch is None else self.fixed_batch
+        if size == batch:  # the common case, kept free of copies
+            raw, after = self.evaluate(observations, memory)
+            return self._checked(raw, batch), after
+        scores: list[npt.NDArray[np.float32]] = []
+        memories: list[tuple[npt.NDArray[Any], ...]] = []
+        for start in range(0, batch, size):
+            kept = min(size, batch - start)
+            rows = slice(start, start + size) if kept == size else _padded(start, size, batch)
+            raw, after = self.evaluate(
+                _take(observations, rows),
+                None if memory is None else tuple(array[rows] for array in memory),
+            )
+            scores.append(self._checked(raw, size)[:kept])
+            if after is not None:
+                memories.append(tuple(array[:kept] for array in after))
+        joined = tuple(np.concatenate(arrays) for arrays in zip(*memories, strict=True))
+        return np.concatenate(scores), joined if memories else None
+
+    def _checked(self, raw: Any, batch: int) -> npt.NDArray[np.float32]:
+        return checked_scores(raw, kind=self.kind, batch=batch, description=self.description)
+
+
+def checked_fixed_batch(fixed_batch: int | None) -> int | None:
+    """A batch size that can be used, or InvalidInput."""
+    if fixed_batch is not None and fixed_batch < 1:
+        raise InvalidInput(f"fixed_batch must be at least 1, or None, got {fixed_batch}")
+    return fixed_batch
+
+
+def batch_size(observations: Observations) -> int:
+    """How many observations a batch holds."""
+    array = next(iter(observations.values())) if isinstance(observations, dict) else observations
+    if np.ndim(array) == 0:
+        raise PolicyFault("observations come in batches: expected [batch, ...], got one number")
+    return len(array)
+
+
+def _padded(start: int, size: int, batch: int) -> npt.NDArray[np.intp]:
+    """The rows of the last part; past the end the last row is repeated."""
+    return np.minimum(np.arange(start, start + size), batch - 1)
+
+
+def _take(observations: Observations, rows: slice | npt.NDArray[np.intp]) -> Observations:
+    if isinstance(observations, dict):
+        return {key: array[rows] for key, array in observations.items()}
+    return observations[rows]

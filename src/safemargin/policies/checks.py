@@ -1,0 +1,149 @@
+"""Whether scores and spaces are what a policy's kind promises."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.errors import PolicyFault, SafemarginError
+
+if TYPE_CHECKING:
+    from safemargin.policies.base import Observations, Policy, ScoreKind
+
+SHAPES: dict[str, str] = {
+    "q": "[batch, actions]",
+    "logits": "[batch, actions]",
+    "gaussian": "[batch, 2, dimensions]",
+    "actions": "[batch, dimensions]",
+}
+
+
+def checked_scores(
+    raw: Any, *, kind: ScoreKind, batch: int, description: str
+) -> npt.NDArray[np.float32]:
+    """The scores as finite float32 in the shape of their kind, or a PolicyFault."""
+    try:
+        with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
+            scores = np.asarray(raw, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise PolicyFault(
+            f"policy {description}: expected {kind} scores {SHAPES[kind]}, "
+            f"got {type(raw).__name__} that is no array of numbers ({error})"
+        ) from error
+    well_formed = (
+        scores.ndim == (3 if kind == "gaussian" else 2)
+        and scores.shape[0] == batch
+        and scores.shape[-1] > 0
+        and (kind != "gaussian" or scores.shape[1] == 2)
+    )
+    if not well_formed:
+        raise PolicyFault(
+            f"policy {description}: expected {kind} scores {SHAPES[kind]} for a batch of {batch}, "
+            f"got shape {list(scores.shape)}"
+        )
+    if not np.isfinite(scores).all():
+        row = int(np.argmin(np.isfinite(scores).reshape(batch, -1).all(axis=1)))
+        raise PolicyFault(
+            f"policy {description}: scores must be finite numbers, "
+            f"got {scores[row].tolist()} (row {row} of the batch)"
+        )
+    return scores
+
+
+def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Observations:
+    """Observations of a space, drawn without touching the space's own random generator."""
+    own = copy.deepcopy(space)
+    own.seed(seed)
+    samples = [own.sample() for _ in range(batch)]
+    if isinstance(own, gym.spaces.Dict):
+        return {key: np.stack([sample[key] for sample in samples]) for key in own.spaces}
+    return np.stack([np.asarray(sample) for sample in samples])
+
+
+def check_observation_space(
+    description: str,
+    space: gym.Space[Any],
+    *,
+    shape: tuple[int | None, ...],
+    dtype: np.dtype[Any] | None = None,
+) -> None:
+    """Compare an environment's observations with what the policy takes; None: any size."""
+    got = space.shape
+    fits = (
+        got is not None
+        and len(got) == len(shape)
+        and all(wanted in (None, size) for wanted, size in zip(shape, got, strict=True))
+    )
+    if not fits:
+        expected = ["any" if size is None else size for size in shape]
+        raise PolicyFault(
+            f"policy {description}: expected observations of shape {expected}, "
+            f"got {_shape_text(space)} from the environment"
+        )
+    if (
+        dtype is not None
+        and space.dtype is not None
+        and not np.can_cast(space.dtype, dtype, "same_kind")
+    ):
+        raise PolicyFault(
+            f"policy {description}: expected observations of type {dtype}, "
+            f"got {space.dtype} from the environment"
+        )
+
+
+def check_action_space(policy: Policy, space: gym.Space[Any], scored: int | None = None) -> None:
+    """Compare an environment's actions with the policy's kind and number of scores."""
+    name = f"policy {policy.description}"
+    if policy.kind in ("q", "logits"):
+        if not isinstance(space, gym.spaces.Discrete):
+            raise PolicyFault(
+                f"{name}: {policy.kind} scores need a Discrete action space, "
+                f"got {_shape_text(space)} from the environment"
+            )
+        if scored is not None and scored != int(space.n):
+            raise PolicyFault(
+                f"{name}: expected an environment with {scored} actions, one for each score, "
+                f"got {int(space.n)}"
+            )
+        return
+    if not isinstance(space, gym.spaces.Box):
+        raise PolicyFault(
+            f"{name}: {policy.kind} scores need a Box action space, "
+            f"got {_shape_text(space)} from the environment"
+        )
+    if scored is not None and scored != int(np.prod(space.shape)):
+        raise PolicyFault(
+            f"{name}: expected an environment with {scored} action dimensions, "
+            f"got {int(np.prod(space.shape))}"
+        )
+
+
+def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
+    """Score one sample observation and compare what comes with the action space."""
+    check_action_space(policy, env.action_space)
+    observations = sample_batch(env.observation_space)
+    try:
+        scores, _ = policy.scores(observations, policy.initial_memory(1))
+    except SafemarginError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise PolicyFault(
+            f"policy {policy.description}: cannot score an observation of "
+            f"{_shape_text(env.observation_space)}: "
+            f"{reason[0] if reason else type(error).__name__}"
+        ) from error
+    check_action_space(policy, env.action_space, int(scores.shape[-1]))
+
+
+def _shape_text(space: gym.Space[Any]) -> str:
+    """A space for an error text: 'Box of shape [4]', 'Discrete(6)'."""
+    if isinstance(space, gym.spaces.Box):
+        return f"Box of shape {list(space.shape)}"
+    if isinstance(space, gym.spaces.Dict):
+        return "Dict of " + ", ".join(space.spaces)
+    return str(space)

@@ -1,0 +1,136 @@
+"""From what a user names to a policy: files, objects, and text that points at them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.policies.base import Policy, ScoreKind
+from safemargin.policies.locate import locate, takes_no_arguments
+
+FORMS = (
+    "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute' "
+    "or 'zoo:NAME'"
+)
+
+
+def load_policy(
+    source: str | Path | Policy | Callable[[Any], Any] | Any,
+    *,
+    kind: ScoreKind | None = None,
+    fixed_batch: int | None = 1,
+    identity: str | None = None,
+) -> Policy:
+    """The policy that a file, a text or an object stands for.
+
+    `kind` says what the scores mean where the source does not. `fixed_batch` is how many
+    observations are evaluated at once, always that many, so that scores do not depend on the
+    batch; None takes every batch as it comes. `identity` replaces the hash of the weights.
+    """
+    if kind is not None and kind not in get_args(ScoreKind):
+        raise InvalidInput(
+            f"kind {kind!r} is unknown; " + did_you_mean(str(kind), get_args(ScoreKind))
+        )
+    options: dict[str, Any] = {"kind": kind, "fixed_batch": fixed_batch, "identity": identity}
+    if isinstance(source, str | Path):
+        return _from_text(str(source), options)
+    return _from_object(source, None, options)
+
+
+def _from_text(text: str, options: dict[str, Any]) -> Policy:
+    scheme, _, rest = text.partition(":")
+    if scheme == "zoo":
+        from safemargin.policies.onnx import OnnxPolicy
+        from safemargin.zoo import zoo_path
+
+        return OnnxPolicy(zoo_path(rest), description=text, **options)
+    if scheme == "sb3":
+        from safemargin.policies.sb3 import load_sb3
+
+        algorithm, _, file = rest.partition(":")
+        if not file:
+            raise InvalidInput(f"policy {text!r}: write it as 'sb3:ALGORITHM:model.zip'")
+        return load_sb3(_existing(file), algorithm=algorithm, **options)
+    suffix = Path(text).suffix.lower()
+    if suffix == ".onnx":
+        from safemargin.policies.onnx import OnnxPolicy
+
+        return OnnxPolicy(_existing(text), **options)
+    if suffix == ".zip":
+        from safemargin.policies.sb3 import load_sb3
+
+        return load_sb3(_existing(text), **options)
+    if suffix in (".pt", ".pth", ".ckpt", ".safetensors"):
+        raise InvalidInput(
+            f"policy {text}: a {suffix} file holds weights without the network they belong to; "
+            "write a function without arguments that builds the network, loads the weights and "
+            "returns it, and name it as 'file.py:function'"
+        )
+    if ":" in text or suffix == ".py":
+        return _from_object(locate(text, what="policy"), text, options)
+    there = "is not a kind of file it can read" if Path(text).exists() else "does not exist"
+    raise InvalidInput(f"policy {text!r} {there}; name {FORMS}")
+
+
+def _from_object(source: Any, description: str | None, options: dict[str, Any]) -> Policy:
+    if takes_no_arguments(source):
+        source = source()
+    if isinstance(source, Policy):
+        kind = options["kind"]
+        if kind is not None and kind != source.kind:
+            raise InvalidInput(
+                f"policy {source.description}: its scores are of kind {source.kind!r}, not {kind!r}"
+            )
+        return source
+    if isinstance(source, str | Path):
+        return _from_text(str(source), options)  # a factory may answer with a file
+    # An object can only come from a library that is imported already.
+    if "torch" in sys.modules:
+        if "stable_baselines3" in sys.modules:
+            from safemargin.policies.sb3 import Sb3Policy, is_sb3_model
+
+            if is_sb3_model(source):
+                return Sb3Policy(source, description=description, **options)
+        from safemargin.policies.torch import TorchPolicy, is_module
+
+        if is_module(source):
+            options["kind"] = _required_kind(source, description, options["kind"])
+            return TorchPolicy(source, description=description, **options)
+    if not callable(source):
+        raise InvalidInput(
+            f"policy {description or repr(source)}: expected a Policy, a torch module, a "
+            f"Stable-Baselines3 model or a function of observations, got {type(source).__name__}"
+        )
+    from safemargin.policies.function import FunctionPolicy
+
+    options["kind"] = _required_kind(source, description, options["kind"])
+    return FunctionPolicy(source, description=description, **options)
+
+
+def _required_kind(source: Any, description: str | None, kind: ScoreKind | None) -> ScoreKind:
+    """A function or a network cannot be asked what its numbers mean."""
+    kind = kind or getattr(source, "kind", None)
+    if kind is None:
+        name = description or getattr(source, "__qualname__", type(source).__qualname__)
+        raise InvalidInput(
+            f"policy {name}: say what its scores mean with --scores q or --scores logits "
+            "(kind= in Python)"
+        )
+    if kind not in get_args(ScoreKind):
+        raise InvalidInput(
+            f"policy {description or type(source).__qualname__}: its kind {kind!r} is unknown; "
+            + did_you_mean(str(kind), get_args(ScoreKind))
+        )
+    return kind
+
+
+def _existing(text: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_file():
+        beside = [each.name for each in path.parent.glob(f"*{path.suffix}")]
+        hint = did_you_mean(path.name, beside) if beside else f"name {FORMS}"
+        raise InvalidInput(f"policy {text}: there is no such file; {hint}")
+    return path

@@ -1,0 +1,100 @@
+"""Python objects named by text: 'package.module:attribute' or 'path/to/file.py:attribute'."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from safemargin.errors import InvalidInput, did_you_mean
+
+
+def locate(text: str, *, what: str) -> Any:
+    """The object that a text names; `what` opens the error texts."""
+    place, _, attribute = text.rpartition(":")
+    if not place or not attribute:
+        raise InvalidInput(
+            f"{what} {text!r}: name an object in it, as 'file.py:attribute' or "
+            "'package.module:attribute'"
+        )
+    module = (
+        _module_from_file(Path(place), text, what)
+        if place.endswith(".py")
+        else _module_from_name(place, text, what)
+    )
+    value: Any = module
+    for name in attribute.split("."):
+        if not hasattr(value, name):
+            public = [each for each in dir(value) if not each.startswith("_")]
+            raise InvalidInput(f"{what} {text!r}: no {name!r} there; {did_you_mean(name, public)}")
+        value = getattr(value, name)
+    return value
+
+
+def takes_no_arguments(value: Any) -> bool:
+    """Whether a function or class can and must be called without arguments to give an object."""
+    if not (inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value)):
+        return False
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    if inspect.isclass(value):
+        return all(
+            parameter.default is not parameter.empty
+            or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            for parameter in parameters
+        )
+    return not list(parameters)
+
+
+def _module_from_name(name: str, text: str, what: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise InvalidInput(
+                f"{what} {text!r}: no module named {error.name!r} can be imported; "
+                "for a file, write 'path/to/file.py:attribute'"
+            ) from error
+        raise InvalidInput(f"{what} {text!r}: importing it failed ({error})") from error
+    except Exception as error:
+        raise InvalidInput(
+            f"{what} {text!r}: importing it failed ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise InvalidInput(f"{what} {text!r}: there is no file {path}")
+    # The name says which file, so that two files called agent.py do not meet.
+    tag = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    name = f"safemargin_file_{path.stem}_{tag}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{what} {text!r}: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))  # as when Python runs the file: it may import a neighbour
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InvalidInput(
+            f"{what} {text!r}: running {path.name} failed ({type(error).__name__}: {error})"
+        ) from error
+    finally:
+        sys.path.remove(str(path.parent))
+    # A worker process cannot import the file by this name, so what it defines travels whole.
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)
+    return module

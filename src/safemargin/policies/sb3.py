@@ -1,0 +1,289 @@
+"""Stable-Baselines3 and sb3-contrib models as policies, from memory or from their .zip files.
+
+A .zip holds pickled objects, which its own library unpickles on loading: load only files whose
+origin you trust.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean
+from safemargin.policies.base import Memory, Observations, ScoreKind
+from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
+from safemargin.policies.checks import check_by_probe, check_observation_space
+
+try:
+    import torch
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.preprocessing import is_image_space
+except ImportError as error:
+    raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
+
+from safemargin.policies.torch import module_identity, one_thread
+
+ALGORITHMS: dict[str, tuple[str, str]] = {
+    "a2c": ("stable_baselines3", "A2C"),
+    "ddpg": ("stable_baselines3", "DDPG"),
+    "dqn": ("stable_baselines3", "DQN"),
+    "ppo": ("stable_baselines3", "PPO"),
+    "sac": ("stable_baselines3", "SAC"),
+    "td3": ("stable_baselines3", "TD3"),
+    "maskableppo": ("sb3_contrib", "MaskablePPO"),
+    "qrdqn": ("sb3_contrib", "QRDQN"),
+    "recurrentppo": ("sb3_contrib", "RecurrentPPO"),
+    "tqc": ("sb3_contrib", "TQC"),
+    "trpo": ("sb3_contrib", "TRPO"),
+}
+
+_POLICY_MODULES = {
+    "stable_baselines3.dqn.policies": "dqn",
+    "stable_baselines3.sac.policies": "sac",
+    "stable_baselines3.td3.policies": "td3",
+    "sb3_contrib.qrdqn.policies": "qrdqn",
+    "sb3_contrib.tqc.policies": "tqc",
+    "sb3_contrib.common.maskable.policies": "maskableppo",
+    "sb3_contrib.common.recurrent.policies": "recurrentppo",
+}
+
+
+def _no_learning(_: float) -> float:
+    """A learning-rate schedule for a model that is only asked."""
+    return 0.0
+
+
+_NOT_NEEDED = {
+    # Training state that needs not be unpickled to act: schedules are compiled code that another
+    # Python version may not read, and a replay buffer of full size may not fit into memory.
+    "lr_schedule": _no_learning,
+    "learning_rate": 0.0,
+    "clip_range": _no_learning,
+    "clip_range_vf": None,
+    "exploration_schedule": _no_learning,
+    "buffer_size": 1,
+    "replay_buffer_class": None,
+    "replay_buffer_kwargs": {},
+    "optimize_memory_usage": False,
+    "ep_info_buffer": None,
+    "ep_success_buffer": None,
+    "_last_obs": None,
+    "_last_original_obs": None,
+    "_last_episode_starts": None,
+}
+
+
+class Sb3Policy(BatchedPolicy):
+    """Scores from a trained Stable-Baselines3 model; observations go through its own preprocessing.
+
+    DQN, QR-DQN            q         (QR-DQN: the mean over quantiles)
+    A2C, PPO, TRPO, …      logits for Discrete actions, gaussian for Box actions
+    SAC, TD3, DDPG, TQC    actions   (the deterministic action)
+    """
+
+    def __init__(
+        self,
+        model: BaseAlgorithm,
+        *,
+        kind: ScoreKind | None = None,
+        fixed_batch: int | None = 1,
+        identity: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        self.algorithm = type(model).__name__
+        self.description = description or f"a {self.algorithm} model"
+        self.policy: Any = _copy_of_policy(model)
+        self.fixed_batch = checked_fixed_batch(fixed_batch)
+        self.kind = self._find_kind()
+        if kind is not None and kind != self.kind:
+            raise InvalidInput(
+                f"policy {self.description}: {self.algorithm} gives scores of kind "
+                f"{self.kind!r}, not {kind!r}"
+            )
+        self.recurrent = hasattr(self.policy, "lstm_actor")
+        self.uses_mask = self.algorithm == "MaskablePPO"
+        self.identity = identity or module_identity(self._deciding_network())
+
+    def _find_kind(self) -> ScoreKind:
+        if hasattr(self.policy, "q_net") or hasattr(self.policy, "quantile_net"):
+            return "q"
+        if hasattr(self.policy, "actor"):
+            return "actions"
+        space = self.policy.action_space
+        if not hasattr(self.policy, "get_distribution"):
+            raise InvalidInput(
+                f"policy {self.description}: {self.algorithm} models are not supported; "
+                f"supported: {', '.join(name for _, name in ALGORITHMS.values())}"
+            )
+        if isinstance(space, gym.spaces.Discrete):
+            return "logits"
+        if isinstance(space, gym.spaces.Box) and not self.policy.squash_output:
+            return "gaussian"
+        raise InvalidInput(
+            f"policy {self.description}: expected a model with Discrete or (unsquashed) Box "
+            f"actions, got {space}"
+        )
+
+    def _deciding_network(self) -> torch.nn.Module:
+        """Without target networks and critics that are trained beside it but do not act."""
+        for name in ("q_net", "quantile_net", "actor"):
+            network = getattr(self.policy, name, None)
+            if isinstance(network, torch.nn.Module):
+                return network
+        whole: torch.nn.Module = self.policy
+        return whole
+
+    def initial_memory(self, batch: int) -> Memory:
+        if not self.recurrent:
+            return None
+        layers, _, hidden = self.policy.lstm_hidden_state_shape
+        return tuple(np.zeros((batch, layers, hidden), np.float32) for _ in range(2))
+
+    def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
+        with torch.no_grad(), one_thread():
+            if self.kind == "actions":
+                actions, _ = self.policy.predict(observations, deterministic=True)
+                return actions.reshape(len(actions), -1), None
+            inputs, _ = self.policy.obs_to_tensor(observations)
+            # Copies: kernels may treat memory that begins at an odd address differently.
+            inputs = (
+                {key: tensor.clone() for key, tensor in inputs.items()}
+                if isinstance(inputs, dict)
+                else inputs.clone()
+            )
+            if self.kind == "q":
+                return self._q_values(inputs).cpu().numpy(), None
+            if self.recurrent:
+                distribution, memory = self._recurrent_distribution(inputs, memory)
+            else:
+                distribution = self.policy.get_distribution(inputs).distribution
+            if self.kind == "logits":
+                return distribution.logits.cpu().numpy(), memory
+            gaussian = torch.stack([distribution.mean, distribution.stddev.log()], dim=1)
+            return gaussian.cpu().numpy(), memory
+
+    def _q_values(self, inputs: Any) -> torch.Tensor:
+        if hasattr(self.policy, "quantile_net"):
+            quantiles: torch.Tensor = self.policy.quantile_net(inputs)
+            return quantiles.mean(dim=1)
+        values: torch.Tensor = self.policy.q_net(inputs)
+        return values
+
+    def _recurrent_distribution(self, inputs: Any, memory: Memory) -> tuple[Any, Memory]:
+        if memory is None:
+            raise PolicyFault(f"policy {self.description}: a recurrent policy needs its memory")
+        # [batch, layers, hidden] here, [layers, batch, hidden] there
+        states = tuple(torch.tensor(array).transpose(0, 1).contiguous() for array in memory)
+        # The memory of a new episode is zero already, so no row is marked as a start.
+        starts = torch.zeros(len(memory[0]))
+        distribution, after = self.policy.get_distribution(inputs, states, starts)
+        return distribution.distribution, tuple(
+            state.transpose(0, 1).contiguous().cpu().numpy() for state in after
+        )
+
+    def check(self, env: gym.Env[Any, Any]) -> None:
+        trained, space = self.policy.observation_space, env.observation_space
+        if isinstance(trained, gym.spaces.Dict):
+            if not isinstance(space, gym.spaces.Dict) or set(trained.spaces) - set(space.spaces):
+                raise PolicyFault(
+                    f"policy {self.description}: expected Dict observations with "
+                    f"{', '.join(trained.spaces)}, got {space} from the environment"
+                )
+        else:
+            shape = tuple(trained.shape or ())
+            last_first = (*shape[1:], *shape[:1])
+            # Stable-Baselines3 puts the channels of images first by itself.
+            if not (is_image_space(trained) and space.shape == last_first):
+                check_observation_space(
+                    self.description, space, shape=shape, dtype=np.dtype(trained.dtype)
+                )
+        check_by_probe(self, env)
+
+
+def _copy_of_policy(model: BaseAlgorithm) -> Any:
+    """The policy alone, for acting: training the model further changes nothing in it.
+
+    Built anew as the algorithm builds it, because a policy in use keeps tensors that can neither
+    be copied nor sent to another process.
+    """
+    options = dict(model.policy_kwargs)
+    if getattr(model, "use_sde", False):
+        options["use_sde"] = True
+    with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and not kept
+        policy: Any = model.policy_class(
+            model.observation_space, model.action_space, _no_learning, **options
+        )
+    policy.load_state_dict(model.policy.state_dict())
+    policy.to("cpu")
+    policy.set_training_mode(False)
+    return policy
+
+
+def is_sb3_model(value: Any) -> bool:
+    """Whether an object is a Stable-Baselines3 model."""
+    return isinstance(value, BaseAlgorithm)
+
+
+def load_sb3(
+    path: Path,
+    *,
+    algorithm: str | None = None,
+    kind: ScoreKind | None = None,
+    fixed_batch: int | None = 1,
+    identity: str | None = None,
+) -> Sb3Policy:
+    """The policy in a model's .zip file, which is unpickled by Stable-Baselines3."""
+    name = find_algorithm(path) if algorithm is None else algorithm
+    key = name.lower().replace("-", "").replace("_", "")
+    if key not in ALGORITHMS:
+        raise InvalidInput(
+            f"policy {path}: the algorithm {name!r} is unknown; {did_you_mean(key, ALGORITHMS)}"
+        )
+    library, class_name = ALGORITHMS[key]
+    try:
+        loader = getattr(importlib.import_module(library), class_name)
+    except ImportError as error:
+        raise MissingExtra(f"a {class_name} model", extra="sb3") from error
+    try:
+        model = loader.load(path, device="cpu", custom_objects=dict(_NOT_NEEDED))
+    except Exception as error:
+        raise InvalidInput(
+            f"policy {path}: Stable-Baselines3 cannot load it as {class_name} "
+            f"({type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''})"
+        ) from error
+    return Sb3Policy(
+        model, kind=kind, fixed_batch=fixed_batch, identity=identity, description=str(path)
+    )
+
+
+def find_algorithm(path: Path) -> str:
+    """Which algorithm a .zip was saved by, from the JSON in it: nothing is unpickled."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read("data"))
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise InvalidInput(
+            f"policy {path}: not a file that Stable-Baselines3 saved ({error})"
+        ) from error
+    policy_class = data.get("policy_class")
+    module = policy_class.get("__module__") if isinstance(policy_class, dict) else None
+    if module in _POLICY_MODULES:
+        return _POLICY_MODULES[module]
+    # Algorithms that share a policy class are told apart by what only one of them sets.
+    if "cg_max_steps" in data:
+        return "trpo"
+    if "n_epochs" in data and "clip_range" in data:
+        return "ppo"
+    if "exploration_fraction" in data:
+        return "dqn"
+    if "gae_lambda" in data:
+        return "a2c"
+    raise InvalidInput(
+        f"policy {path}: the file does not tell its algorithm; name it as 'sb3:ppo:{path}'"
+    )

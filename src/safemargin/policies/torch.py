@@ -1,0 +1,118 @@
+"""A PyTorch module as a policy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.errors import MissingExtra, PolicyFault, SafemarginError
+from safemargin.policies.base import Memory, Observations, ScoreKind
+from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
+from safemargin.policies.identity import weights_identity
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtra("a PyTorch policy", extra="torch") from error
+
+
+class TorchPolicy(BatchedPolicy):
+    """Scores from `module(observations)`: [batch, actions], or (mean, log_std) when gaussian.
+
+    The module is copied and put into evaluation mode: training it further changes nothing here.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        kind: ScoreKind,
+        fixed_batch: int | None = 1,
+        identity: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.fixed_batch = checked_fixed_batch(fixed_batch)
+        self.module = copy.deepcopy(module).eval()
+        self.identity = identity or module_identity(self.module)
+        self.description = (
+            description or f"{type(module).__qualname__} of {type(module).__module__}"
+        )
+
+    def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
+        parameter = next(self.module.parameters(), None)
+        inputs = (
+            {key: _tensor(array, parameter) for key, array in observations.items()}
+            if isinstance(observations, dict)
+            else _tensor(observations, parameter)
+        )
+        try:
+            with torch.no_grad(), one_thread():
+                outputs = self.module(inputs)
+        except SafemarginError:
+            raise
+        except Exception as error:
+            raise PolicyFault(
+                f"policy {self.description}: the network could not score observations of "
+                f"shape {_shape(observations)} ({str(error).strip().splitlines()[0]})"
+            ) from error
+        if self.kind == "gaussian" and isinstance(outputs, tuple | list) and len(outputs) == 2:
+            mean, log_std = outputs
+            outputs = torch.stack([mean, log_std.expand_as(mean)], dim=1)
+        if not isinstance(outputs, torch.Tensor):
+            raise PolicyFault(
+                f"policy {self.description}: expected one tensor of {self.kind} scores from the "
+                f"network, got {type(outputs).__name__}; wrap it so that it returns scores only"
+            )
+        return outputs.detach().float().cpu().numpy(), None
+
+
+def is_module(value: Any) -> bool:
+    """Whether an object is a PyTorch network."""
+    return isinstance(value, torch.nn.Module)
+
+
+def module_identity(module: torch.nn.Module) -> str:
+    """Of the layers' types and all weights and buffers."""
+    # Two networks with equal weights but ReLU in place of tanh are two agents.
+    structure = [f"{name} {type(layer).__qualname__}" for name, layer in module.named_modules()]
+    weights = {
+        name: tensor.detach().cpu().numpy()
+        for name, tensor in module.state_dict().items()
+        if isinstance(tensor, torch.Tensor)
+    }
+    return weights_identity(structure, weights)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run on one thread and restore what was set: how a sum is split changes its last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _tensor(array: npt.NDArray[Any], parameter: torch.nn.Parameter | None) -> torch.Tensor:
+    """A tensor of the network's own type and place; whole numbers stay what they are."""
+    # A copy: kernels may treat memory that begins at an odd address differently.
+    tensor = torch.tensor(np.ascontiguousarray(array))
+    if parameter is None:
+        return tensor.float() if tensor.is_floating_point() else tensor
+    return tensor.to(
+        device=parameter.device,
+        dtype=parameter.dtype if tensor.is_floating_point() else tensor.dtype,
+    )
+
+
+def _shape(observations: Observations) -> Any:
+    if isinstance(observations, dict):
+        return {key: list(array.shape) for key, array in observations.items()}
+    return list(observations.shape)

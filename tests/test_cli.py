@@ -1,0 +1,238 @@
+"""The command line: what it prints, what it returns, and one sentence for everything wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safemargin.cli import main
+from safemargin.store import DATABASE
+
+WORLDS = Path(__file__).parent / "worlds.py"
+ENVIRONMENT = f"{WORLDS}:make_branching"
+POLICY = f"{WORLDS}:always_first"
+SMALL = ["--n", "1,2,4", "--sampling-error", "2", "--max-trials", "30", "--opening", "6"]
+
+
+def collect(path: Path, *more: str) -> list[str]:
+    return [
+        *["collect", ENVIRONMENT, POLICY, "-o", str(path), "--scores", "logits"],
+        *["--natural", "14", "--spread", "12", "--workers", "1", *SMALL, *more],
+    ]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "study"
+    assert main(collect(path)) == 0
+    return path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command: exit status, standard output, standard error."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        status = main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return call
+
+
+def test_a_study_from_end_to_end(run: Any, study: Path, tmp_path: Path) -> None:
+    status, out, _ = run("status", study)
+    assert status == 0
+    assert "natural      14 of 14 moments" in out
+    assert "left         nothing" in out
+
+    margins = tmp_path / "margins.json"
+    status, out, _ = run("fit", study, "-o", margins, "--tolerance", "1", "5")
+    assert status == 0
+    assert "Safety margins (confidence 0.95" in out
+    assert margins.exists()
+
+    status, out, _ = run("margin", margins, "--proxy", "2", "--tolerance", "1000000")
+    assert (status, out) == (0, "4\n")
+    status, out, err = run("margin", margins, "--proxy", "1e9", "--tolerance", "5")
+    assert (status, out) == (0, "0\n")
+    assert "lies above" in err
+
+    status, out, _ = run("validate", study)
+    assert status == 0
+    assert "percentile error" in out
+
+    status, out, _ = run("plot", study, "-o", tmp_path / "figures", "--format", "svg")
+    assert status == 0
+    assert [Path(line).exists() for line in out.splitlines()] == [True] * 3
+
+    status, out, _ = run("export", study, "-o", tmp_path / "tuples.csv")
+    assert status == 0
+    assert (tmp_path / "tuples.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (["status", "STUDY"], {"moments", "seconds_left", "settings", "diagnosis"}),
+        (["fit", "STUDY", "-o", "TMP/m.json"], {"margins", "upper", "n_values"}),
+        (["validate", "STUDY"], {"coverage", "sample_sizes"}),
+        (["plot", "STUDY", "-o", "TMP"], {"figures"}),
+        (["export", "STUDY", "-o", "TMP/t.csv"], {"table"}),
+        (["doctor", "CartPole-v1"], {"measurable", "way", "verdict", "findings"}),
+        (["collect"], {"moments", "estimates_left"}),
+    ],
+)
+def test_json_is_one_document(
+    run: Any, study: Path, tmp_path: Path, command: list[str], keys: set[str]
+) -> None:
+    if command == ["collect"]:
+        arguments = collect(study)  # all is there already
+    else:
+        arguments = [
+            word.replace("STUDY", str(study)).replace("TMP", str(tmp_path)) for word in command
+        ]
+    status, out, _ = run(*arguments, "--json")
+    assert status == 0
+    assert keys <= set(json.loads(out))
+
+
+def test_margin_as_json(run: Any, study: Path, tmp_path: Path) -> None:
+    run("fit", study, "-o", tmp_path / "m.json")
+    _, out, _ = run("margin", tmp_path / "m.json", "--proxy", "2", "--tolerance", "9e9", "--json")
+    assert json.loads(out)["margin"] == 4
+
+
+def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
+    status, out, _ = run("doctor", ENVIRONMENT, "--policy", POLICY, "--scores", "logits")
+    assert status == 0
+    assert "ok" in out
+    bad = tmp_path / "bad.py"
+    bad.write_text(
+        "import gymnasium as gym, itertools\n"
+        "count = itertools.count()\n"
+        "class Bad(gym.Wrapper):\n"
+        "    def step(self, action):\n"
+        "        o, r, *rest = self.env.step(action)\n"
+        "        return (o, r + next(count), *rest)\n"
+        "def make():\n"
+        "    return Bad(gym.make('CartPole-v1'))\n"
+    )
+    status, out, _ = run("doctor", f"{bad}:make")
+    assert status == 1
+    assert "PROBLEM" in out
+    status, out, err = run(
+        *["collect", f"{bad}:make", f"{WORLDS}:lean", "-o", tmp_path / "study"],
+        *["--scores", "logits"],
+    )
+    assert status == 1
+    assert err.count("\n") == 1
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["doctor", "CartPol-v1"], "did you mean 'CartPole-v1'"),
+        (["status", "TMP/nowhere"], "there is no study in"),
+        (["fit", "TMP/nowhere"], "there is no study in"),
+        (["margin", "TMP/none.json", "--proxy", "1", "--tolerance", "1"], "does not exist; fit"),
+        (["margin", "MARGINS", "--proxy", "1", "--tolerance", "-1"], "tolerance must be at least"),
+        (["margin", "MARGINS", "--proxy", "nan", "--tolerance", "1"], "proxy must be a number"),
+        (["margin", "HALF", "--proxy", "1", "--tolerance", "1"], "is not whole JSON"),
+        (["margin", "MARGINS", "--proxy", "1e9", "--tolerance", "1", "--above", "error"], "above"),
+        (["fit", "STUDY", "--confidence", "1.5"], "confidence must"),
+        (["fit", "STUDY", "--proxy", "q_range"], "the study has no proxy 'q_range'"),
+        (["fit", "STUDY", "--method", "papr"], "did you mean 'paper'"),
+        (["fit", "STUDY", "-o", "TMP/no/such/m.json"], "cannot be written"),
+        (["collect", ENVIRONMENT, "TMP/none.onnx", "-o", "TMP/s"], "there is no such file"),
+        (["collect", ENVIRONMENT, POLICY, "-o", "TMP/s"], "--scores q or --scores logits"),
+        (
+            ["collect", "CartPole-v1", "zoo:cartpole", "-o", "TMP/s", "--gamma", "2"],
+            "gamma must lie between 0 and 1",
+        ),
+        (
+            ["collect", "CartPole-v1", "zoo:cartpole", "-o", "TMP/s", "--env-arg", "x"],
+            "must look like NAME=VALUE",
+        ),
+        (["collect", "Acrobot-v1", "zoo:cartpole", "-o", "TMP/s"], r"\(6,\)"),
+        (["collect", ENVIRONMENT, POLICY, "--scores", "logits", "-o", "STUDY"], "other settings"),
+        (["export", "STUDY", "-o", "TMP/t.xls"], r"\.csv or \.parquet"),
+    ],
+)
+def test_wrong_things_get_one_sentence_and_status_two(
+    run: Any, study: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    run("fit", study, "-o", tmp_path / "margins.json")
+    (tmp_path / "half.json").write_bytes((tmp_path / "margins.json").read_bytes()[:500])
+    places = {
+        "STUDY": str(study),
+        "MARGINS": str(tmp_path / "margins.json"),
+        "HALF": str(tmp_path / "half.json"),
+    }
+    before = (study / DATABASE).read_bytes()
+    status, out, err = run(
+        *(places.get(word, word.replace("TMP", str(tmp_path))) for word in arguments)
+    )
+    assert status == 2, err
+    assert out == ""
+    assert err.startswith("safemargin: ")
+    assert err.count("\n") == 1
+    assert re.search(message, err), err
+    assert (study / DATABASE).read_bytes() == before
+    assert not (tmp_path / "s").exists()
+
+
+def test_errors_as_json(run: Any, tmp_path: Path) -> None:
+    status, out, err = run("status", tmp_path, "--json")
+    assert status == 2
+    assert json.loads(out)["kind"] == "StudyError"
+    assert "there is no study" in err
+
+
+def test_bad_usage_is_status_two(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["collect"], ["collect", "a", "b", "-o", "c", "--n", "1,x"], ["fly"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+    assert "must be whole numbers with commas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["doctor", "collect", "status", "fit", "margin", "validate", "plot", "export", "demo"],
+)
+def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_ctrl_c_loses_nothing(study: Path, tmp_path: Path) -> None:
+    path = tmp_path / "study"
+    command = [sys.executable, "-m", "safemargin.cli", *collect(path, "--workers", "2")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (path / DATABASE).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    if process.returncode != 0:  # else it was finished already, which loses nothing either
+        assert process.returncode == 130
+        assert "run the same command again to go on" in err
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+    from test_study import contents
+
+    assert contents(path) == contents(study)
