@@ -53,7 +53,7 @@ class Noisy(Line):
 
 class GlobalNoise(Line):
     def noise(self) -> float:
-        return float(np.random.normal()) + random.random()  # noqa: NPY002
+        return float(np.random.normal()) + random.random()
 
 
 class Counted(Line):

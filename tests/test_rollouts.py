@@ -12,10 +12,10 @@ from worlds import TableWorld, always_first, branching, chain
 from safemargin.environments import make_simulator
 from safemargin.errors import EnvironmentFault
 from safemargin.policies import load_policy
-from safemargin.policies.base import Memory, Policy
+from safemargin.policies.base import Memory, Policy, batch_of_one
 from safemargin.proxies import Proxy, proxies_for
 from safemargin.records import EpisodeKey
-from safemargin.rollouts import Runner, Streams, batch_of_one
+from safemargin.rollouts import Runner, Streams
 from safemargin.settings import Settings
 
 KEY = EpisodeKey("natural", 0)

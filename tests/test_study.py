@@ -136,19 +136,19 @@ def test_killed_and_run_again_gives_the_same_tables(
     process = subprocess.Popen(command)
     wanted = {"at once": 0, "in the middle": 20, "late": 70}[moment]
     deadline = time.monotonic() + 60
-    while _estimates(path) < wanted or not (path / DATABASE).exists():
+    while estimates_in(path) < wanted or not (path / DATABASE).exists():
         assert time.monotonic() < deadline
         assert process.poll() is None, "it finished before it could be killed"
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    before = _estimates(path)
+    before = estimates_in(path)
     assert before < 78
     subprocess.run(command, check=True, timeout=120)
     assert contents(path) == contents(finished)
 
 
-def _estimates(path: Path) -> int:
+def estimates_in(path: Path) -> int:
     if not (path / DATABASE).exists():
         return 0
     with sqlite3.connect(path / DATABASE) as plain:

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from safemargin.environments import EnvironmentSpec, make_simulator, same
+from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy
@@ -160,19 +160,14 @@ def true_criticality(
 
 
 def find_randomness(runner: Runner, point: Point) -> Randomness:
-    """Whether fresh noise changes what follows a point, with and without random actions."""
-    settings = runner.settings
-    actions = stream(settings.seed, Purpose.DOCTOR, 0)
-    noisy = False
-    for length in (0, 1, 2, 4, 8, 16, 32):
+    """Whether the environment draws random numbers after a point, and the policy's choice does."""
+    simulator, settings = runner.simulator, runner.settings
+    actions = stream(settings.seed, Purpose.DOCTOR)
+    draws = False
+    for length in (0, *settings.n_values):
         uniforms = actions.random((length, runner.random_actions.width))
-        trials, observations = [], []
-        for attempt in range(2):
-            streams = Streams(
-                environment=stream(settings.seed, Purpose.DOCTOR, 1, attempt),
-                policy=stream(settings.seed, Purpose.DOCTOR, 2),
-            )
-            trials.append(runner.run_trial(point, uniforms, streams))
-            observations.append(runner.simulator.observation)
-        noisy = noisy or trials[0] != trials[1] or not same(*observations)
-    return Randomness(environment=noisy, policy=not runner.policy_actions.deterministic)
+        simulator.restore(point.snapshot)
+        before = simulator.random_state()
+        runner.run_trial(point, uniforms, Streams(policy=actions))
+        draws = draws or simulator.random_state() != before
+    return Randomness(environment=draws, policy=not runner.policy_actions.deterministic)

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from safemargin.actions import PolicyActions, RandomActions
+from safemargin.actions import PolicyActions
 from safemargin.environments import experiments, graph
 from safemargin.environments.ale import native_stickiness
 from safemargin.environments.diagnosis import Diagnosis, Finding, Level, verdict_on
@@ -23,10 +23,10 @@ from safemargin.environments.experiments import Chooser, Continuation
 from safemargin.environments.simulator import Simulator, Way
 from safemargin.environments.ways import make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput
-from safemargin.policies.base import Memory, Policy
-from safemargin.rollouts import batch_of_one
+from safemargin.policies.base import Policy, batch_of_one
 from safemargin.seeding import Purpose, environment_seed, stream
 from safemargin.settings import Settings
+from safemargin.walker import Walker
 
 __all__ = ["Diagnosis", "Finding", "examine"]
 
@@ -65,42 +65,6 @@ def examine(
     finally:
         doctor.close()
     return doctor.diagnosis()
-
-
-class _Walker:
-    """The policy's greedy actions mixed with random ones; without a policy, random ones alone.
-
-    With `random_share` 0 and no policy it is always the same action.
-    """
-
-    def __init__(
-        self, env: gym.Env[Any, Any], policy: Policy | None, seed: int, *, random_share: float
-    ) -> None:
-        self.random_actions = RandomActions(env.action_space)
-        self.memory: Memory = None
-        self._generator = stream(seed, Purpose.DOCTOR, 1)
-        self._policy = policy
-        self._random_share = random_share
-        if policy is not None:
-            self._greedy = PolicyActions(env.action_space, policy.kind, Settings())
-
-    def __call__(self, simulator: Simulator) -> Any:
-        policy, mask = self._policy, simulator.mask
-        if simulator.steps == 0:
-            self.begin()
-        width = self.random_actions.width
-        if policy is None and self._random_share == 0:
-            return self.random_actions(np.zeros(width), mask)
-        if policy is not None:
-            observations = batch_of_one(simulator.observation)
-            scores, self.memory = policy.scores(observations, self.memory)
-            if self._generator.random() >= self._random_share:
-                return self._greedy(scores[0], None, mask if policy.uses_mask else None)
-        return self.random_actions(self._generator.random(width), mask)
-
-    def begin(self) -> None:
-        """Forget what a recurrent policy remembers."""
-        self.memory = None if self._policy is None else self._policy.initial_memory(1)
 
 
 class _Doctor:
@@ -149,7 +113,7 @@ class _Doctor:
         return (environment_seed(self._seed, 1_000_000, index) for index in itertools.count())
 
     def _choose(self, simulator: Simulator, *, random_share: float = 0.3) -> Chooser:
-        return _Walker(simulator.env, self._policy, self._seed, random_share=random_share)
+        return Walker(simulator.env, self._policy, self._seed, random_share=random_share)
 
     def examine(self, points: int, steps: int, starts: int, start_steps: int) -> None:
         simulator = self._simulator()
@@ -305,7 +269,7 @@ class _Doctor:
         culprit = experiments.leaking_layer(
             lambda outside: self._simulator(without=outside),
             len(simulator.layers),
-            lambda part: _Walker(part.env, None, self._seed, random_share=1.0),
+            lambda part: Walker(part.env, None, self._seed, random_share=1.0),
             self._seeds(),
             self._generator,
         )
@@ -322,7 +286,13 @@ class _Doctor:
         return text + ", which keeps state outside its attributes"
 
     def _check_randomness(self, simulator: Simulator, recorded: list[Continuation]) -> None:
-        """Does the same action lead elsewhere when the generators have other state?"""
+        """Does it draw random numbers, or lead elsewhere when the generators have other state?
+
+        Whether numbers are drawn is asked first: an event of one step in a thousand would hardly
+        ever show in what comes out here, but it would in a study.
+        """
+        draws = any(experiments.draws_randomness(simulator, point) for point in recorded)
+        self.environment_deterministic = not draws
         for index, point in enumerate(
             recorded[:_RANDOM_POINTS] if simulator.random_sources() else ()
         ):
@@ -344,7 +314,11 @@ class _Doctor:
                 )
                 return
         if not self.environment_deterministic:
-            self.add("note", "the environment is random: returns without mistakes are averaged too")
+            self.add(
+                "note",
+                "the environment draws random numbers while it runs: it is taken as random, and "
+                "returns without mistakes are averaged too",
+            )
         elif simulator.way == "replay" and self.opaque:
             self.add(
                 "note",
@@ -356,7 +330,7 @@ class _Doctor:
 
     def _count_starts(self, simulator: Simulator, starts: int, steps: int) -> None:
         """How many different episodes do the starts give, after the opening that was asked for?"""
-        walker = _Walker(simulator.env, self._policy, self._seed, random_share=0.0)
+        walker = Walker(simulator.env, self._policy, self._seed, random_share=0.0)
         settings = self._settings
 
         def begin(index: int) -> None:

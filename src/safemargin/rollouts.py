@@ -14,7 +14,7 @@ import numpy.typing as npt
 from safemargin.actions import PolicyActions, RandomActions
 from safemargin.environments import Simulator, Snapshot
 from safemargin.errors import EnvironmentFault
-from safemargin.policies.base import Memory, Observations, Policy
+from safemargin.policies.base import Memory, Policy, batch_of_one
 from safemargin.proxies import Proxy, proxy_at, proxy_values
 from safemargin.records import Array, Episode, EpisodeKey, Floats
 from safemargin.seeding import Purpose, environment_seed, stream
@@ -229,13 +229,6 @@ class Runner:
     def _choose(self, row: npt.NDArray[np.float32], generator: np.random.Generator | None) -> Any:
         mask = self.simulator.mask if self.policy.uses_mask else None
         return self.policy_actions(row, generator, mask)
-
-
-def batch_of_one(observation: Any) -> Observations:
-    """A batch that holds a single observation."""
-    if isinstance(observation, dict):
-        return {name: np.asarray(part)[np.newaxis] for name, part in observation.items()}
-    return np.asarray(observation)[np.newaxis]
 
 
 def native_action(action: Any) -> Any:

@@ -51,3 +51,10 @@ class Policy(ABC):
     def check(self, env: gym.Env[Any, Any]) -> None:
         """Raise PolicyFault where the policy cannot act in this environment."""
         check_by_probe(self, env)
+
+
+def batch_of_one(observation: Any) -> Observations:
+    """A batch that holds a single observation."""
+    if isinstance(observation, dict):
+        return {name: np.asarray(part)[np.newaxis] for name, part in observation.items()}
+    return np.asarray(observation)[np.newaxis]

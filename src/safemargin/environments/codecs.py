@@ -1,0 +1,317 @@
+"""How one object inside an environment is saved, restored in place and hashed.
+
+A codec says four things about the objects of a type: what must be remembered (`content`), which
+objects hang below (`children`), how to put the content back (`restore`), and what enters the hash
+(`encode`). Objects are restored in place, never replaced: whatever else refers to them, also from
+within a C extension, keeps referring to the right thing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+
+Reference = Callable[[Any], Any]
+"""Stands for a child in an encoding: the value of an atom, the number of any other object."""
+
+ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Immutable, without children, and hashed by value."""
+
+
+def qualified_name(cls: type) -> str:
+    """'package.module.Class'."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class Codec:
+    """The base: an object that is kept by reference and has nothing to remember."""
+
+    mutable: ClassVar[bool] = False
+    opaque: ClassVar[bool] = False
+    """May hold state that cannot be seen from Python."""
+    by_value: ClassVar[bool] = False
+    """Immutable: equal ones are the same, whether or not they are one object."""
+    unsafe: ClassVar[bool] = False
+    """Restoring the attributes around it may crash the process."""
+    can_reseed: ClassVar[bool] = False
+
+    def content(self, value: Any) -> Any:
+        """What must be remembered, apart from what the children remember themselves."""
+        return None
+
+    def children(self, value: Any) -> Iterable[Any]:
+        """The objects directly below."""
+        return ()
+
+    def restore(self, value: Any, content: Any) -> None:
+        """Put the content back into the object it came from."""
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        """Nested tuples and lists of atoms: equal exactly when the states are equal."""
+        return type(value).__qualname__
+
+    def reseed(self, value: Any, generator: np.random.Generator) -> None:
+        """Give a random generator fresh state."""
+
+
+class Named(Codec):
+    """Functions, classes, modules, loggers: constant, told apart by name."""
+
+    by_value = True
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "?")
+        return (type(value).__qualname__, name)
+
+
+class Printed(Codec):
+    """Immutable values whose text says all: dates, paths, fractions, dtypes, enum members."""
+
+    by_value = True
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (type(value).__qualname__, repr(value))
+
+
+class NumpyScalar(Codec):
+    """An immutable number of numpy."""
+
+    by_value = True
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (value.dtype.str, value.tobytes())
+
+
+class Opaque(Codec):
+    """An object of a C extension: nobody can tell what is inside."""
+
+    opaque = True
+
+
+class Unsafe(Opaque):
+    """A proxy of an object in C++ that may be gone: touching it after a restore can crash."""
+
+    unsafe = True
+
+
+class Unseen(Codec):
+    """A layer that only watches: nothing in it can change what the environment does."""
+
+
+class BoundMethod(Codec):
+    """A method of some object: the object is what may change."""
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return (value.__self__,)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (value.__func__.__qualname__, reference(value.__self__))
+
+
+class Partial(Codec):
+    """functools.partial: its arguments may change."""
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return (value.func, *value.args, *value.keywords.values())
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return [reference(child) for child in self.children(value)]
+
+
+class Frozen(Codec):
+    """Tuples: immutable themselves, their members perhaps not."""
+
+    by_value = True
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return tuple(value)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (type(value).__qualname__, *map(reference, value))
+
+
+class ListLike(Codec):
+    """Lists, deques, bytearrays."""
+
+    mutable = True
+
+    def content(self, value: Any) -> Any:
+        return tuple(value)
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return tuple(value)
+
+    def restore(self, value: Any, content: Any) -> None:
+        value.clear()
+        value.extend(content)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return [type(value).__qualname__, *map(reference, value)]
+
+
+class DictLike(Codec):
+    """Dictionaries; their order counts, because a loop over them would see it."""
+
+    mutable = True
+
+    def content(self, value: Any) -> Any:
+        return tuple(value.items())
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return (*value.keys(), *value.values())
+
+    def restore(self, value: Any, content: Any) -> None:
+        value.clear()
+        for key, item in content:
+            value[key] = item
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        flat = [type(value).__qualname__]
+        for key, item in value.items():
+            flat.append(reference(key))
+            flat.append(reference(item))
+        return flat
+
+
+class Array(Codec):
+    """numpy arrays; those of objects have children."""
+
+    mutable = True
+
+    def content(self, value: Any) -> Any:
+        return value.copy()
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return tuple(value.ravel()) if value.dtype.hasobject else ()
+
+    def restore(self, value: Any, content: Any) -> None:
+        if value.flags.writeable:
+            np.copyto(value, content, casting="no")
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        if value.dtype.hasobject:
+            return ("object", value.shape, *map(reference, value.ravel()))
+        return (value.dtype.str, value.shape, value.tobytes())
+
+
+def _plain(state: Any) -> Any:
+    """A generator's state without dictionaries and arrays."""
+    if isinstance(state, dict):
+        return [_plain(item) for item in state.values()]
+    if isinstance(state, tuple):
+        return [_plain(item) for item in state]
+    if isinstance(state, np.ndarray):
+        return state.tobytes()
+    return state.item() if isinstance(state, np.generic) else state
+
+
+class BitGenerator(Codec):
+    """numpy's sources of random bits."""
+
+    mutable = True
+    can_reseed = True
+
+    def content(self, value: Any) -> Any:
+        return value.state
+
+    def restore(self, value: Any, content: Any) -> None:
+        value.state = content
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return _plain(value.state)
+
+    def reseed(self, value: Any, generator: np.random.Generator) -> None:
+        value.state = type(value)(int(generator.integers(2**63))).state
+
+
+class Generator(Codec):
+    """numpy.random.Generator: all its state is in its source of bits."""
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return (value.bit_generator,)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return reference(value.bit_generator)
+
+
+class RandomState(Codec):
+    """numpy's legacy generator."""
+
+    mutable = True
+    can_reseed = True
+
+    def content(self, value: Any) -> Any:
+        return value.get_state(legacy=False)
+
+    def restore(self, value: Any, content: Any) -> None:
+        value.set_state(content)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return _plain(value.get_state(legacy=False))
+
+    def reseed(self, value: Any, generator: np.random.Generator) -> None:
+        value.seed(int(generator.integers(2**32)))
+
+
+class PythonRandom(Codec):
+    """random.Random."""
+
+    mutable = True
+    can_reseed = True
+
+    def content(self, value: Any) -> Any:
+        return value.getstate()
+
+    def restore(self, value: Any, content: Any) -> None:
+        value.setstate(content)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return _plain(value.getstate())
+
+    def reseed(self, value: Any, generator: np.random.Generator) -> None:
+        value.seed(int(generator.integers(2**63)))
+
+
+class SpaceState(Codec):
+    """A Gymnasium space: constant, except for the generator behind its `sample`."""
+
+    def children(self, value: Any) -> Iterable[Any]:
+        below = getattr(value, "spaces", ())
+        parts = below.values() if hasattr(below, "values") else below
+        generator = value._np_random
+        return tuple(parts) if generator is None else (*parts, generator)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return [reference(child) for child in self.children(value)]
+
+
+class Custom(Codec):
+    """What a user registered: an environment that knows how to save itself."""
+
+    mutable = True
+
+    def __init__(
+        self,
+        save: Callable[[Any], Any],
+        restore: Callable[[Any, Any], None],
+        reseed: Callable[[Any, np.random.Generator], None] | None,
+    ) -> None:
+        self._save, self._restore, self._reseed = save, restore, reseed
+        self.can_reseed = reseed is not None  # type: ignore[misc]
+
+    def content(self, value: Any) -> Any:
+        # A forgotten .copy() in the user's few lines must not tie the snapshot to the live state.
+        return copy.deepcopy(self._save(value))
+
+    def restore(self, value: Any, content: Any) -> None:
+        self._restore(value, copy.deepcopy(content))
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (type(value).__qualname__, reference(self._save(value)))
+
+    def reseed(self, value: Any, generator: np.random.Generator) -> None:
+        if self._reseed is not None:
+            self._reseed(value, generator)

@@ -1,0 +1,71 @@
+"""What the doctor says: the findings, and one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from safemargin.environments.simulator import Way
+
+Level = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing the doctor found."""
+
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Whether and how an environment can be measured."""
+
+    measurable: bool
+    way: Way | None
+    """How to get back to a moment; None where there is no sound way."""
+    environment_deterministic: bool
+    policy_deterministic: bool | None
+    """None without a policy."""
+    distinct_starts: int
+    """Different episodes among the starts tried."""
+    starts_tried: int
+    continuations: int
+    """Restored runs that were compared with the uninterrupted run, in the last way tried."""
+    wrong: int
+    """How many of them differed."""
+    opaque: tuple[str, ...]
+    """Attributes that lead to objects nobody can look into."""
+    findings: tuple[Finding, ...]
+    verdict: str
+    """One sentence."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values = asdict(self)
+        values["opaque"] = list(self.opaque)
+        values["findings"] = [asdict(finding) for finding in self.findings]
+        return values
+
+
+def verdict_on(
+    name: str,
+    way: Way | None,
+    findings: Iterable[Finding],
+    *,
+    deterministic: bool,
+    continuations: int,
+) -> tuple[bool, str]:
+    """Whether the environment can be measured, and the sentence that says so."""
+    problems = [finding.text for finding in findings if finding.level == "problem"]
+    if way is not None and not problems:
+        kind = "deterministic" if deterministic else "random"
+        return True, (
+            f"{name} can be measured by {way}: all {continuations} restored runs equal the "
+            f"uninterrupted one; the environment is {kind}"
+        )
+    leaks = [finding.text for finding in findings if "the layer that leaks" in finding.text]
+    reasons = [text.removeprefix(f"{name}: ") for text in dict.fromkeys([*leaks, *problems])]
+    return False, f"{name} cannot be measured: {'; '.join(reasons) or 'no way back was found'}"

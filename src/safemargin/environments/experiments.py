@@ -1,0 +1,264 @@
+"""Experiments on a live environment: is a restored run the same as the uninterrupted one?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from safemargin.environments import graph
+from safemargin.environments.simulator import Simulator, Snapshot
+from safemargin.errors import EnvironmentFault
+
+
+class Chooser(Protocol):
+    """Chooses the next action, given where the simulator stands."""
+
+    memory: Any
+    """What a recurrent policy remembers."""
+
+    def __call__(self, simulator: Simulator) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One step of a run: what came out, and what each layer held afterwards."""
+
+    action: Any
+    seen: bytes  # observation, reward and ends, encoded
+    layers: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An uninterrupted run from a reset."""
+
+    seed: int
+    start: bytes
+    outcomes: Sequence[Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A point at which an uninterrupted run was saved, and what followed in that run."""
+
+    snapshot: Snapshot
+    observation: bytes
+    layers: dict[str, bytes]
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where a repeated run first differed."""
+
+    step: int
+    what: str
+    layers: tuple[str, ...]
+    """The layers that held something else, outermost first."""
+
+    @property
+    def silent(self) -> bool:
+        """Only something inside differed, after a restore that was right: a clock, a counter."""
+        return self.what == "state" and self.step > 0
+
+
+def take(simulator: Simulator, action: Any, *, layers: bool) -> Outcome:
+    """One step, recorded."""
+    step = simulator.step(action)
+    seen = graph.encoded_bytes(
+        [step.observation, step.reward, step.terminated, step.truncated, simulator.mask]
+    )
+    return Outcome(action, seen, simulator.layer_digests() if layers else {})
+
+
+def plain_run(simulator: Simulator, seed: int, choose: Chooser, steps: int) -> Run:
+    """A run that nothing interrupts."""
+    start = graph.encoded_bytes([simulator.reset(seed), simulator.mask])
+    outcomes: list[Outcome] = []
+    while not simulator.ended and len(outcomes) < steps:
+        outcomes.append(take(simulator, choose(simulator), layers=False))
+    return Run(seed, start, outcomes)
+
+
+def repeats(simulator: Simulator, run: Run) -> Divergence | None:
+    """Reset with the same seed and act in the same way: is it the same run?"""
+    if graph.encoded_bytes([simulator.reset(run.seed), simulator.mask]) != run.start:
+        return Divergence(0, "output", ())
+    for number, outcome in enumerate(run.outcomes, start=1):
+        if simulator.ended or take(simulator, outcome.action, layers=False).seen != outcome.seen:
+            return Divergence(number, "output", ())
+    return None
+
+
+def record(
+    simulator: Simulator,
+    choose: Chooser,
+    seeds: Iterator[int],
+    generator: np.random.Generator,
+    *,
+    points: int,
+    steps: int,
+) -> list[Continuation]:
+    """Save at random points of uninterrupted runs; each continuation is what followed there."""
+    found: list[Continuation] = []
+    for episode in range(5 * points):
+        if len(found) >= points:
+            break
+        simulator.reset(next(seeds))
+        open_ones: list[Continuation] = []
+        saved = 0
+        while not simulator.ended:
+            at_start = simulator.steps == 0 and episode % 2 == 0
+            if saved < 5 and len(found) < points and (at_start or generator.random() < 0.05):
+                point = Continuation(
+                    simulator.save(),
+                    graph.encoded_bytes([simulator.observation]),
+                    simulator.layer_digests(),
+                )
+                saved += 1
+                found.append(point)
+                open_ones.append(point)
+            open_ones = [point for point in open_ones if len(point.outcomes) < steps]
+            if not open_ones and (saved == 5 or len(found) >= points or simulator.steps > 500):
+                break
+            outcome = take(simulator, choose(simulator), layers=bool(open_ones))
+            for point in open_ones:
+                point.outcomes.append(outcome)
+    return found
+
+
+def compare(simulator: Simulator, point: Continuation) -> Divergence | None:
+    """Restore the point and act as the uninterrupted run did: is it the same run?"""
+    simulator.restore(point.snapshot)
+    layers = simulator.layer_digests()
+    if layers != point.layers:
+        return Divergence(0, "state", _differing(layers, point.layers))
+    if graph.encoded_bytes([simulator.observation]) != point.observation:
+        return Divergence(0, "output", ())
+    silent: Divergence | None = None
+    for number, outcome in enumerate(point.outcomes, start=1):
+        if simulator.ended:
+            return Divergence(number, "output", ())
+        again = take(simulator, outcome.action, layers=True)
+        if again.seen != outcome.seen:
+            return Divergence(number, "output", _differing(again.layers, outcome.layers))
+        if silent is None and again.layers != outcome.layers:
+            silent = Divergence(number, "state", _differing(again.layers, outcome.layers))
+    return silent
+
+
+def disturb(
+    simulator: Simulator, choose: Chooser, seed: int, generator: np.random.Generator
+) -> None:
+    """Something else happens between a save and its restore: another episode begins."""
+    simulator.reset(seed)
+    for _ in range(int(generator.integers(1, 12))):
+        if simulator.ended:
+            break
+        simulator.step(choose(simulator))
+
+
+def compare_all(
+    simulator: Simulator,
+    points: Sequence[Continuation],
+    choose: Chooser,
+    seeds: Iterator[int],
+    generator: np.random.Generator,
+    *,
+    restores: int = 2,
+) -> list[Divergence | None]:
+    """Each point several times, in mixed order, some of them after a disturbance."""
+    results: list[Divergence | None] = []
+    for _ in range(restores):
+        for index in generator.permutation(len(points)):
+            if len(results) % 4 == 1:  # not always: a reset can cost more than all the rest
+                disturb(simulator, choose, next(seeds), generator)
+            results.append(compare(simulator, points[index]))
+    return results
+
+
+def draws_randomness(simulator: Simulator, point: Continuation) -> bool:
+    """Whether any generator moves on while the point's actions are taken."""
+    simulator.restore(point.snapshot)
+    before = simulator.random_state()
+    for outcome in point.outcomes:
+        if simulator.ended:
+            break
+        simulator.step(outcome.action)
+    return simulator.random_state() != before
+
+
+def outputs_after_reseeding(
+    simulator: Simulator, point: Continuation, generator: np.random.Generator
+) -> list[bytes]:
+    """What the point's actions lead to when the generators get fresh state first."""
+    simulator.restore(point.snapshot)
+    simulator.reseed(generator)
+    outputs = []
+    for outcome in point.outcomes:
+        if simulator.ended:
+            break
+        outputs.append(take(simulator, outcome.action, layers=False).seen)
+    return outputs
+
+
+def count_distinct(
+    simulator: Simulator, begin: Callable[[int], None], choose: Chooser, starts: int, steps: int
+) -> int:
+    """How many different episodes begin at the starts; only equal beginnings are run on."""
+
+    def run_on(seen: bytes, length: int) -> bytes:
+        outcomes = [seen]
+        while not simulator.ended and len(outcomes) <= length:
+            outcomes.append(take(simulator, choose(simulator), layers=False).seen)
+        return graph.digest(outcomes)
+
+    short = min(steps, 20)
+    groups: dict[bytes, list[tuple[Snapshot, Any]]] = {}
+    for index in range(starts):
+        begin(index)
+        beginning = run_on(graph.encoded_bytes([simulator.observation]), short)
+        groups.setdefault(beginning, []).append((simulator.save(), choose.memory))
+    distinct = 0
+    for beginning, members in groups.items():
+        if len(members) == 1:
+            distinct += 1
+            continue
+        futures = set()
+        for snapshot, memory in members:
+            simulator.restore(snapshot)
+            choose.memory = memory
+            futures.add(run_on(beginning, steps - short))
+        distinct += len(futures)
+    return distinct
+
+
+def leaking_layer(
+    make_stack: Callable[[int], Simulator],
+    depth: int,
+    choose_for: Callable[[Simulator], Chooser],
+    seeds: Iterator[int],
+    generator: np.random.Generator,
+) -> Simulator | None:
+    """The smallest inner part of the stack whose restored runs go wrong.
+
+    `make_stack(i)` makes a new simulator without the i outermost layers.
+    """
+    for outside in range(depth - 1, -1, -1):
+        simulator = make_stack(outside)
+        choose = choose_for(simulator)
+        try:
+            points = record(simulator, choose, seeds, generator, points=10, steps=40)
+            results = compare_all(simulator, points, choose, seeds, generator)
+        except EnvironmentFault:
+            continue  # this part of the stack cannot run alone
+        if any(result is not None and not result.silent for result in results):
+            return simulator
+    return None
+
+
+def _differing(first: dict[str, bytes], second: dict[str, bytes]) -> tuple[str, ...]:
+    return tuple(name for name in first if first[name] != second.get(name))

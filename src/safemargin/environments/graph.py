@@ -1,0 +1,157 @@
+"""All objects reachable from the layers of an environment: remembered, put back, hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from safemargin.environments.codecs import ATOMS, Codec
+from safemargin.environments.objects import PlainObject, codec_of
+
+Node = tuple[Codec, Any, Any]
+"""A codec, the live object, and the content it had."""
+
+_WITHOUT_REFERENCES = 2  # the last marshal version whose bytes depend on values alone
+
+
+def capture(roots: Iterable[Any]) -> tuple[Node, ...]:
+    """Remember every object that can be reached from the roots."""
+    nodes: list[Node] = []
+    pending = list(roots)
+    seen: set[int] = set()
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        codec = codec_of(type(value))
+        if codec.mutable:
+            nodes.append((codec, value, codec.content(value)))
+        pending.extend([child for child in codec.children(value) if type(child) not in ATOMS])
+    return tuple(nodes)
+
+
+def restore(nodes: Iterable[Node]) -> None:
+    """Put every remembered object back into its state."""
+    for codec, value, content in nodes:
+        codec.restore(value, content)
+
+
+def random_sources(roots: Iterable[Any]) -> list[tuple[Codec, Any]]:
+    """The random generators that can be reached and reseeded, each once, in a fixed order."""
+    found: list[tuple[Codec, Any]] = []
+    pending = list(roots)[::-1]
+    seen: set[int] = set()
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        codec = codec_of(type(value))
+        if codec.can_reseed:
+            found.append((codec, value))
+        children = [child for child in codec.children(value) if type(child) not in ATOMS]
+        pending.extend(reversed(children))
+    return found
+
+
+def encodings(roots: Sequence[Any]) -> list[list[Any]]:
+    """One encoding a root; an object that two roots share is told under the first."""
+    numbers: dict[int, int] = {}
+    alive: list[Any] = []  # a temporary object that died would give its id to another one
+    pending: list[Any] = []
+
+    def reference(value: Any) -> Any:
+        kind = type(value)
+        if kind in ATOMS:
+            return value
+        number = numbers.get(id(value))
+        if number is None:
+            codec = codec_of(kind)
+            if codec.by_value:
+                return codec.encode(value, reference)
+            number = numbers[id(value)] = len(numbers)
+            alive.append(value)
+            pending.append(value)
+        return (number,)
+
+    for root in roots:
+        reference(root)
+    pending.clear()
+    encoded = []
+    for root in roots:
+        parts = [_encode(root, reference)]
+        position = 0
+        while position < len(pending):
+            parts.append(_encode(pending[position], reference))
+            position += 1
+        pending.clear()
+        encoded.append(parts)
+    return encoded
+
+
+def _encode(value: Any, reference: Any) -> Any:
+    if type(value) in ATOMS:
+        return value
+    return codec_of(type(value)).encode(value, reference)
+
+
+def encoded_bytes(roots: Sequence[Any]) -> bytes:
+    """The encoding of some objects as bytes."""
+    return marshal.dumps(encodings(roots), _WITHOUT_REFERENCES)
+
+
+def digest(roots: Sequence[Any]) -> bytes:
+    """16 bytes: equal exactly when all that can be reached is equal."""
+    return hashlib.sha256(encoded_bytes(roots)).digest()[:16]
+
+
+def digests(roots: Sequence[Any]) -> list[bytes]:
+    """One digest a root."""
+    return [
+        hashlib.sha256(marshal.dumps(parts, _WITHOUT_REFERENCES)).digest()[:16]
+        for parts in encodings(roots)
+    ]
+
+
+def opaque_attributes(layer: Any, others: Iterable[Any], *, only_unsafe: bool = False) -> list[str]:
+    """'Layer.attribute (type)' for each attribute that leads to something opaque."""
+    codec = codec_of(type(layer))
+    if not isinstance(codec, PlainObject):
+        return []
+    found = []
+    seen = {id(other) for other in others} | {id(layer)}
+    for name, attribute in codec.attributes(layer).items():
+        pending = [attribute]
+        while pending:
+            value = pending.pop()
+            if type(value) in ATOMS or id(value) in seen:
+                continue
+            seen.add(id(value))
+            inner = codec_of(type(value))
+            if inner.unsafe if only_unsafe else inner.opaque:
+                kind = type(value)
+                found.append(
+                    f"{type(layer).__name__}.{name.strip('.')} "
+                    f"({kind.__module__}.{kind.__qualname__})"
+                )
+                break
+            pending.extend(inner.children(value))
+    return found
+
+
+def copied(value: Any) -> Any:
+    """An observation or action that nobody else can change; atoms and unknown kinds as they are."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {name: copied(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    if type(value) is tuple:
+        return tuple(copied(item) for item in value)
+    return value

@@ -1,0 +1,53 @@
+"""What makes an environment the same one: its text, its layers, its spaces and its behaviour."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from safemargin.environments import graph
+from safemargin.environments.codecs import qualified_name
+from safemargin.environments.simulator import Env
+from safemargin.environments.spec import EnvironmentSpec
+from safemargin.environments.ways import SnapshotSimulator
+
+_STEPS = 64
+_SEED = 20_240_918
+
+
+class ActionSource:
+    """Random actions from a space, without touching the space's own generator."""
+
+    def __init__(self, env: Env, seed: int) -> None:
+        self._space = copy.deepcopy(env.action_space)
+        self._space.seed(seed)
+
+    def draw(self, mask: np.ndarray[Any, Any] | None = None) -> Any:
+        """One action; a legal one where there is a mask of a discrete space."""
+        if mask is not None and hasattr(self._space, "n"):
+            return self._space.sample(mask=np.asarray(mask, dtype=np.int8))
+        return self._space.sample()
+
+
+def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
+    """'sha256:…', the same in every process and run; resets the environment."""
+    hashed = hashlib.sha256()
+    hashed.update((spec.to_json() or spec.name).encode())
+    simulator = SnapshotSimulator(env)
+    for layer in simulator.layers:
+        hashed.update(qualified_name(type(layer)).encode())
+    hashed.update(repr((env.action_space, env.observation_space)).encode())
+    actions = ActionSource(env, _SEED)
+    resets = 0
+    hashed.update(graph.encoded_bytes([simulator.reset(_SEED)]))
+    for _ in range(_STEPS):
+        if simulator.ended:
+            resets += 1
+            hashed.update(graph.encoded_bytes([simulator.reset(_SEED + resets)]))
+        step = simulator.step(actions.draw(simulator.mask))
+        outcome = [step.observation, step.reward, step.terminated, step.truncated]
+        hashed.update(graph.encoded_bytes(outcome))
+    return f"sha256:{hashed.hexdigest()}"

@@ -1,0 +1,57 @@
+"""MuJoCo's simulation as part of a snapshot: the whole MjData, not positions and speeds alone.
+
+Positions and speeds are not enough for an exact continuation: the solver starts from its last
+solution, and tasks read quantities that were computed before the last substep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from safemargin.environments.codecs import Codec, Reference
+
+_SPARES_KEPT = 16
+_MODELS_KEPT = 4
+
+
+class _Copy:
+    """One remembered MjData; its memory is used again, because making one costs several steps."""
+
+    def __init__(self, source: Any, spares: list[Any]) -> None:
+        self.data = spares.pop() if spares else mujoco.MjData(source.model)
+        self._spares = spares
+        mujoco.mj_copyData(self.data, source.model, source)
+
+    def __del__(self) -> None:
+        if len(self._spares) < _SPARES_KEPT:
+            self._spares.append(self.data)
+
+
+class SimulationState(Codec):
+    """An MjData, copied whole."""
+
+    mutable = True
+
+    def __init__(self) -> None:
+        self._spares: dict[int, tuple[Any, list[Any]]] = {}
+
+    def content(self, value: Any) -> Any:
+        model = value.model
+        if id(model) not in self._spares:
+            if len(self._spares) == _MODELS_KEPT:
+                del self._spares[next(iter(self._spares))]
+            # The model is kept beside the spares: its id must not pass to another one.
+            self._spares[id(model)] = (model, [])
+        return _Copy(value, self._spares[id(model)][1])
+
+    def restore(self, value: Any, content: Any) -> None:
+        mujoco.mj_copyData(value, value.model, content.data)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        kind = mujoco.mjtState.mjSTATE_INTEGRATION
+        state = np.empty(mujoco.mj_stateSize(value.model, kind))
+        mujoco.mj_getState(value.model, value, state, kind)
+        return (state.tobytes(), value.xpos.tobytes(), value.cfrc_ext.tobytes())

@@ -1,0 +1,309 @@
+"""Which codec serves which type: the registry, and the search for attributes of plain objects."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import logging
+import pathlib
+import random
+import re
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
+
+from safemargin.environments import codecs
+from safemargin.environments.codecs import Codec, Reference, qualified_name
+from safemargin.errors import InvalidInput
+
+_CONSTANT_ATTRIBUTES = frozenset(
+    {
+        "env", "metadata", "_metadata", "spec", "_cached_spec", "render_mode", "_saved_kwargs",
+        "_ezpickle_args", "_ezpickle_kwargs", "reward_range",
+    }
+)  # fmt: skip
+"""Of every gymnasium.Env: set when it is made, or (env) another layer that is walked anyway."""
+
+_TOY_TABLES = frozenset({"P", "desc", "initial_state_distrib", "nS", "nA", "locs", "_cliff"})
+_CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
+    # Transition tables of thousands of small objects that never change.
+    "gymnasium.envs.toy_text.taxi.TaxiEnv": _TOY_TABLES,
+    "gymnasium.envs.toy_text.frozen_lake.FrozenLakeEnv": _TOY_TABLES,
+    "gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv": _TOY_TABLES,
+    # Made once, never changed, and as large as all the rest of a snapshot.
+    "safemargin.environments.atari.QuickReset": frozenset({"_first_observation", "_first_state"}),
+}
+
+
+class SetLike(Codec):
+    """Sets; the order in which they are looped over does not count."""
+
+    mutable = True
+
+    def content(self, value: Any) -> Any:
+        return value.copy()
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return tuple(value)
+
+    def restore(self, value: Any, content: Any) -> None:
+        value.clear()
+        value.update(content)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        from safemargin.environments.graph import encoded_bytes
+
+        return (type(value).__qualname__, *sorted(encoded_bytes([item]) for item in value))
+
+
+class FrozenSetLike(SetLike):
+    """Frozensets: nothing to put back."""
+
+    mutable = False
+    by_value = True
+
+
+class PlainObject(Codec):
+    """An object of a class written in Python: its attributes are all there is."""
+
+    mutable = True
+
+    def __init__(self, cls: type) -> None:
+        self._slots = [
+            member
+            for base in cls.__mro__
+            for member in vars(base).values()
+            if isinstance(member, types.MemberDescriptorType)
+        ]
+        self._skipped: frozenset[str] = (
+            _CONSTANT_ATTRIBUTES if issubclass(cls, gym.Env) else frozenset()
+        )
+        for base in cls.__mro__:
+            self._skipped |= _CONSTANTS_BY_NAME.get(qualified_name(base), frozenset())
+        self._has_attributes = cls.__dictoffset__ != 0
+
+    def _attributes(self, value: Any) -> dict[str, Any]:
+        skipped = self._skipped
+        found = {}
+        if self._has_attributes:
+            found = {name: item for name, item in value.__dict__.items() if name not in skipped}
+        for member in self._slots:
+            try:
+                found["." + member.__name__ + "." + member.__objclass__.__qualname__] = (
+                    member.__get__(value, type(value))
+                )
+            except AttributeError:  # a slot that nothing was put into yet
+                continue
+        return found
+
+    def attributes(self, value: Any) -> dict[str, Any]:
+        """The attributes that are saved, by name."""
+        return self._attributes(value)
+
+    def content(self, value: Any) -> Any:
+        return self._attributes(value)
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return self._attributes(value).values()
+
+    def restore(self, value: Any, content: Any) -> None:
+        if self._has_attributes:
+            present = value.__dict__  # not setattr: a class may forbid or translate that
+            for name in [name for name in present if name not in content]:
+                if name not in self._skipped:
+                    del present[name]
+            present.update(
+                content
+                if not self._slots
+                else {name: item for name, item in content.items() if name[0] != "."}
+            )
+        for member in self._slots:
+            name = "." + member.__name__ + "." + member.__objclass__.__qualname__
+            if name in content:
+                member.__set__(value, content[name])
+            else:
+                try:
+                    member.__delete__(value)
+                except AttributeError:
+                    continue
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        attributes = self._attributes(value)
+        flat = [type(value).__qualname__]
+        for name in sorted(attributes):
+            flat.append(name)
+            flat.append(reference(attributes[name]))
+        return flat
+
+
+class Statistics(PlainObject):
+    """Saved and restored, but kept out of the hash: clocks and past returns change nothing."""
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return type(value).__qualname__
+
+
+class ExtendedContainer(Codec):
+    """A container subclass written in Python: the container and its attributes."""
+
+    mutable = True
+
+    def __init__(self, container: Codec, cls: type) -> None:
+        self._container, self._object = container, PlainObject(cls)
+
+    def content(self, value: Any) -> Any:
+        return self._container.content(value), self._object.content(value)
+
+    def children(self, value: Any) -> Iterable[Any]:
+        return (*self._container.children(value), *self._object.children(value))
+
+    def restore(self, value: Any, content: Any) -> None:
+        self._container.restore(value, content[0])
+        self._object.restore(value, content[1])
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (
+            self._container.encode(value, reference),
+            self._object.encode(value, reference),
+        )
+
+
+def _load_ale(cls: type) -> Codec:
+    from safemargin.environments.ale import EmulatorState
+
+    return EmulatorState()
+
+
+def _load_mujoco(cls: type) -> Codec:
+    from safemargin.environments.mujoco import SimulationState
+
+    return SimulationState()
+
+
+_BY_NAME: dict[str, Callable[[type], Codec]] = {
+    "ale_py._ale_py.ALEInterface": _load_ale,
+    "ale_py._ale_py.ALEState": lambda cls: Codec(),  # immutable
+    "mujoco._structs.MjData": _load_mujoco,
+    "mujoco._structs.MjModel": lambda cls: codecs.Opaque(),
+    "gymnasium.wrappers.common.PassiveEnvChecker": lambda cls: codecs.Unseen(),
+    "gymnasium.wrappers.common.RecordEpisodeStatistics": Statistics,
+}
+
+_BY_TYPE: list[tuple[type | tuple[type, ...], Codec]] = [
+    (np.generic, codecs.NumpyScalar()),
+    (np.random.Generator, codecs.Generator()),
+    (np.random.BitGenerator, codecs.BitGenerator()),
+    (np.random.RandomState, codecs.RandomState()),
+    (random.Random, codecs.PythonRandom()),
+    (gym.Space, codecs.SpaceState()),
+    (types.MethodType, codecs.BoundMethod()),
+    (functools.partial, codecs.Partial()),
+    (
+        (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, logging.Logger,
+         property, np.ufunc, types.MethodDescriptorType, types.WrapperDescriptorType),
+        codecs.Named(),
+    ),
+    (
+        (enum.Enum, range, slice, np.dtype, pathlib.PurePath, datetime.date, datetime.time,
+         datetime.timedelta, datetime.tzinfo, decimal.Decimal, fractions.Fraction, re.Pattern,
+         type(Ellipsis), type(NotImplemented)),
+        codecs.Printed(),
+    ),
+    ((EnvSpec, WrapperSpec, weakref.ReferenceType), Codec()),
+]  # fmt: skip
+
+_CONTAINERS: list[tuple[type, Codec]] = [
+    (np.ndarray, codecs.Array()),
+    (dict, codecs.DictLike()),
+    (list, codecs.ListLike()),
+    (deque, codecs.ListLike()),
+    (bytearray, codecs.ListLike()),
+    (set, SetLike()),
+    (tuple, codecs.Frozen()),
+    (frozenset, FrozenSetLike()),
+]
+
+_registered: dict[type, Codec] = {}
+_cache: dict[type, Codec] = {}
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made at run time, as every class written in Python is
+
+
+def register_state(
+    env_type: type,
+    *,
+    save: Callable[[Any], Any],
+    restore: Callable[[Any, Any], None],
+    reseed: Callable[[Any, np.random.Generator], None] | None = None,
+) -> None:
+    """Say how environments (or wrappers, or any objects inside them) of a type are saved.
+
+    `save(env)` returns plain data: numbers, texts, arrays, lists, dictionaries. `restore(env,
+    data)` puts it back. `reseed(env, generator)` gives the environment's own random generator
+    fresh state; leave it out where there is none. Nothing else of the object is looked at.
+    """
+    if not isinstance(env_type, type):
+        raise InvalidInput(f"register_state expects a class, got {env_type!r}")
+    _registered[env_type] = codecs.Custom(save, restore, reseed)
+    _cache.clear()
+
+
+def codec_of(cls: type) -> Codec:
+    """The codec that serves a type."""
+    codec = _cache.get(cls)
+    if codec is None:
+        codec = _cache[cls] = _classify(cls)
+    return codec
+
+
+def _classify(cls: type) -> Codec:
+    for base in cls.__mro__:
+        if base in _registered:
+            return _registered[base]
+        if (load := _BY_NAME.get(qualified_name(base))) is not None:
+            return load(cls)
+    if hasattr(cls, "__swig_destroy__") or hasattr(cls, "thisown"):
+        return codecs.Unsafe()
+    for kinds, codec in _BY_TYPE:
+        if issubclass(cls, kinds):
+            return codec
+    for kind, codec in _CONTAINERS:
+        if cls is kind:
+            return codec
+        if issubclass(cls, kind):
+            if _written_in_python(cls, but=kind) and cls.__dictoffset__ != 0:
+                return ExtendedContainer(codec, cls)
+            return codec
+    if _written_in_python(cls):
+        return PlainObject(cls)
+    if issubclass(cls, tuple(codecs.ATOMS)):
+        return codecs.Printed()
+    return codecs.Opaque()
+
+
+def _written_in_python(cls: type, but: type = object) -> bool:
+    """Whether attributes and slots hold the whole state of this class's objects."""
+    if type(cls).__module__.startswith(("pybind11", "nanobind", "Boost.Python", "sip", "Shiboken")):
+        return False
+    slots = 0
+    for base in cls.__mro__:
+        if base in (object, but) or base in but.__mro__:
+            continue
+        if not base.__flags__ & _HEAP_TYPE:
+            return False
+        slots += sum(
+            isinstance(member, types.MemberDescriptorType) for member in vars(base).values()
+        )
+    pointer = 8
+    unexplained = cls.__basicsize__ - but.__basicsize__ - pointer * slots
+    if cls.__dictoffset__ == 0 and slots == 0:
+        return unexplained <= 0  # neither attributes nor room for anything else
+    return unexplained <= 2 * pointer  # the attribute dictionary and the list of weak references

@@ -1,0 +1,252 @@
+"""A live environment that can be saved, restored and hashed, with all its wrappers."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.environments import graph
+from safemargin.environments.graph import copied
+from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
+
+Env = gym.Env[Any, Any]
+Way = Literal["snapshot", "replay"]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one action led to. The observation is the caller's own."""
+
+    observation: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a simulator at one moment: restore it any number of times."""
+
+    observation: Any
+    mask: Mask | None  # [actions]
+    ended: bool
+    steps: int
+    state: Any
+
+
+class Simulator(ABC):
+    """A live environment that can be saved, restored and hashed."""
+
+    way: Way
+
+    def __init__(self, env: Env) -> None:
+        require_single(env)
+        self.env = env
+        self.observation: Any = None
+        """The last observation."""
+        self.mask: Mask | None = None  # [actions]
+        """Which actions are legal at this moment; None where the environment does not say."""
+        self.ended = True
+        """Nothing can be done before the next reset or restore."""
+        self.steps = 0
+        """Since the last reset."""
+        self.layers: tuple[Env, ...] = layers_of(env)
+        """Outermost first."""
+        self.name = name_of(env)
+        self._ask_mask = _mask_method(self.layers)
+
+    def reset(self, seed: int) -> Any:
+        """Begin an episode; returns the first observation."""
+        self.steps = 0
+        try:
+            observation, info = self.env.reset(seed=seed)
+        except SafemarginError:
+            raise
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{self.name}: reset(seed={seed}) raised {_told(error)}"
+            ) from error
+        self.ended = False
+        self._observe(observation, info)
+        return copied(self.observation)
+
+    def step(self, action: Any) -> Step:
+        """Act once. A broken promise of the environment comes out as EnvironmentFault."""
+        if self.ended:
+            raise InvalidInput(f"{self.name}: the episode has ended; reset or restore it first")
+        self.steps += 1
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(copied(action))
+        except SafemarginError:
+            raise
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{self.name}: step {self.steps} raised {_told(error)}"
+            ) from error
+        value = self._checked_reward(reward)
+        self.ended = bool(terminated) or bool(truncated)
+        self._observe(observation, info)
+        return Step(copied(self.observation), value, bool(terminated), bool(truncated))
+
+    def save(self) -> Snapshot:
+        """Remember this moment."""
+        return Snapshot(
+            copied(self.observation), self.mask, self.ended, self.steps, self._save_state()
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a moment that this simulator saved."""
+        self._restore_state(snapshot)
+        self.observation = copied(snapshot.observation)
+        self.mask = snapshot.mask
+        self.ended = snapshot.ended
+        self.steps = snapshot.steps
+
+    @abstractmethod
+    def _save_state(self) -> Any: ...
+
+    @abstractmethod
+    def _restore_state(self, snapshot: Snapshot) -> None: ...
+
+    @abstractmethod
+    def digest(self) -> bytes:
+        """16 bytes over the full state: equal only where the future is equal."""
+
+    def reseed(self, generator: np.random.Generator) -> None:
+        """Give every random generator in the layers fresh state from this stream."""
+        for codec, source in graph.random_sources(self.layers):
+            codec.reseed(source, generator)
+
+    def random_state(self) -> bytes:
+        """A digest of every random generator in the layers: equal until one of them is used."""
+        return graph.digest([source for _, source in graph.random_sources(self.layers)])
+
+    def random_sources(self) -> int:
+        """How many random generators `reseed` reaches."""
+        return len(graph.random_sources(self.layers))
+
+    def layer_digests(self) -> dict[str, bytes]:
+        """What each layer holds, hashed; outermost first."""
+        return dict(zip(self.layer_names(), graph.digests(self.layers), strict=True))
+
+    def layer_names(self) -> list[str]:
+        """The class of each layer, outermost first, numbered where one occurs twice."""
+        names: list[str] = []
+        for layer in self.layers:
+            name = type(layer).__name__
+            again = sum(other.split(" #")[0] == name for other in names)
+            names.append(f"{name} #{again + 1}" if again else name)
+        return names
+
+    def opaque(self) -> tuple[str, ...]:
+        """The attributes that lead to objects nobody can look into."""
+        return tuple(
+            text for layer in self.layers for text in graph.opaque_attributes(layer, self.layers)
+        )
+
+    def unsafe(self) -> tuple[str, ...]:
+        """The attributes that lead to native objects which a restore could leave dangling."""
+        return tuple(
+            text
+            for layer in self.layers
+            for text in graph.opaque_attributes(layer, self.layers, only_unsafe=True)
+        )
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _observe(self, observation: Any, info: Any) -> None:
+        if _has_nan(observation):
+            raise EnvironmentFault(
+                f"{self.name}: the observation at step {self.steps} contains NaN"
+            )
+        self.observation = copied(observation)
+        mask = info.get("action_mask") if isinstance(info, dict) else None
+        if mask is None and self._ask_mask is not None:
+            mask = self._ask_mask()
+        if mask is None:
+            self.mask = None
+            return
+        self.mask = np.array(mask, dtype=bool)
+        self.mask.flags.writeable = False  # shared with snapshots
+        if not self.ended and not self.mask.any():
+            raise EnvironmentFault(
+                f"{self.name}: the action mask at step {self.steps} allows no action at all"
+            )
+
+    def _checked_reward(self, reward: Any) -> float:
+        if isinstance(reward, np.ndarray) and reward.size == 1:
+            reward = reward.item()
+        if not isinstance(reward, (numbers.Real, np.bool_)):
+            raise EnvironmentFault(
+                f"{self.name}: the reward at step {self.steps} is not a number: {reward!r}"
+            )
+        value = float(reward)
+        if not math.isfinite(value):
+            raise EnvironmentFault(
+                f"{self.name}: the reward at step {self.steps} is {value}, not a finite number"
+            )
+        return value
+
+
+def require_single(env: Any) -> None:
+    """Refuse what is no environment, and vectors of environments."""
+    if isinstance(env, gym.vector.VectorEnv):
+        raise InvalidInput(
+            f"{type(env).__name__} is a vector environment, which resets itself between episodes; "
+            "give the single environment it was made from"
+        )
+    if not isinstance(env, gym.Env):
+        raise InvalidInput(
+            f"expected a gymnasium.Env, got {type(env).__module__}.{type(env).__qualname__}"
+        )
+
+
+def layers_of(env: Env) -> tuple[Env, ...]:
+    """The wrappers and the base environment, outermost first."""
+    layers = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    return tuple(layers)
+
+
+def name_of(env: Env) -> str:
+    """What to call an environment in a sentence."""
+    spec = env.unwrapped.spec
+    return spec.id if spec is not None else type(env.unwrapped).__name__
+
+
+def _mask_method(layers: tuple[Env, ...]) -> Callable[[], Any] | None:
+    for layer in layers:
+        # Not through Wrapper.__getattr__ and the like: each layer answers for itself.
+        if callable(getattr(type(layer), "action_masks", None)):
+            method: Callable[[], Any] = layer.action_masks  # type: ignore[attr-defined]
+            return method
+    return None
+
+
+def _has_nan(observation: Any) -> bool:
+    if isinstance(observation, np.ndarray):
+        return observation.dtype.kind in "fc" and bool(np.isnan(observation).any())
+    if isinstance(observation, (float, np.floating)):
+        return math.isnan(observation)
+    if isinstance(observation, dict):
+        return any(map(_has_nan, observation.values()))
+    if isinstance(observation, (tuple, list)):
+        return any(map(_has_nan, observation))
+    return False
+
+
+def _told(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

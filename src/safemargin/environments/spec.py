@@ -1,0 +1,219 @@
+"""Which environment is meant: a Gymnasium id, 'atari:GAME', or a factory function."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from safemargin.environments.simulator import Env, require_single
+from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean
+
+_VERSIONED = re.compile(r"-v\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSpec:
+    """How to make an environment, again and in any process."""
+
+    text: str | None
+    """What the user wrote; None for a function that cannot be found by name."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    factory: Callable[..., Env] | None = field(default=None, compare=False)
+
+    @classmethod
+    def parse(
+        cls,
+        source: str | Callable[..., Env] | EnvironmentSpec,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> EnvironmentSpec:
+        """Read 'CartPole-v1', 'ALE/Pong-v5', 'atari:pong', 'package.module:function',
+        'path/to/file.py:function', or take a function that returns an environment."""
+        if isinstance(source, EnvironmentSpec):
+            return (
+                source
+                if not arguments
+                else cls(source.text, {**source.arguments, **arguments}, source.factory)
+            )
+        given = dict(arguments or {})
+        if isinstance(source, str):
+            if not source.strip():
+                raise InvalidInput("environment: expected an id such as 'CartPole-v1', got ''")
+            try:
+                json.dumps(given)
+            except TypeError as error:
+                raise InvalidInput(
+                    f"environment arguments must be plain values (JSON): {error}"
+                ) from None
+            return cls(source.strip(), given)
+        if isinstance(source, gym.Env):
+            raise InvalidInput(
+                "environment: expected an id or a function that makes the environment, got the "
+                "environment itself; every worker has to make its own"
+            )
+        if not callable(source):
+            raise InvalidInput(
+                f"environment: expected an id or a function, got {type(source).__name__}"
+            )
+        return cls(_importable_name(source), given, source)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if self.text is not None:
+            return self.text
+        return getattr(self.factory, "__qualname__", repr(self.factory))
+
+    def make(self) -> Env:
+        """A new environment."""
+        if self.factory is not None:
+            env: Any = self._called(self.factory)
+        elif self.text is None:
+            raise InvalidInput("environment: this study was made with a function that has no name")
+        elif self.text.startswith("atari:"):
+            from safemargin.environments.atari import make_atari
+
+            game, arguments = self.text.removeprefix("atari:"), self.arguments
+            env = self._called(lambda **given: make_atari(game, **given), **arguments)
+        elif ":" in self.text and not _VERSIONED.search(self.text):
+            env = self._called(_load_function(self.text))
+        else:
+            env = self._registered(self.text)
+        require_single(env)
+        return env  # type: ignore[no-any-return]
+
+    def to_json(self) -> str | None:
+        """A text that `from_json` reads; None for a function that cannot be found by name."""
+        if self.text is None:
+            return None
+        try:
+            return json.dumps({"env": self.text, "arguments": dict(self.arguments)}, sort_keys=True)
+        except TypeError:
+            return None
+
+    @classmethod
+    def from_json(cls, text: str) -> EnvironmentSpec:
+        """What `to_json` wrote."""
+        values = json.loads(text)
+        return cls.parse(values["env"], values["arguments"])
+
+    def _called(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        try:
+            return function(**(arguments or self.arguments))
+        except SafemarginError:
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"environment {self.name!r} could not be made: {type(error).__name__}: {error}"
+            ) from error
+
+    def _registered(self, name: str) -> Env:
+        if name.startswith("ALE/"):
+            from safemargin.environments.atari import games
+
+            games()
+        try:
+            return gym.make(name, **self.arguments)
+        except gym.error.DependencyNotInstalled as error:
+            if "mujoco" in str(error).lower() or "imageio" in str(error).lower():
+                raise MissingExtra(f"environment {name!r}", extra="mujoco") from error
+            raise InvalidInput(f"environment {name!r} cannot be made: {error}") from error
+        except (gym.error.UnregisteredEnv, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError) and ":" not in name:
+                raise _missing_module(name, error) from error
+            raise InvalidInput(f"environment {name!r} is unknown; {_suggestion(name)}") from error
+        except gym.error.Error as error:
+            raise InvalidInput(f"environment {name!r} cannot be made: {error}") from error
+        except SafemarginError:
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"environment {name!r} could not be made: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _missing_module(name: str, error: ModuleNotFoundError) -> InvalidInput:
+    if error.name in ("mujoco", "imageio", "glfw"):
+        return MissingExtra(f"environment {name!r}", extra="mujoco")
+    return InvalidInput(f"environment {name!r} needs the module {error.name!r}")
+
+
+def _suggestion(name: str) -> str:
+    known = [key for key in gym.registry if not key.startswith(("phys2d/", "tabular/"))]
+    return did_you_mean(name, known)
+
+
+def _importable_name(function: Callable[..., Any]) -> str | None:
+    """'module:function' where that leads back to the same function in any process."""
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None)
+    if module in (None, "__main__") or name is None or "<" in name:
+        return None
+    target: Any = sys.modules.get(module)
+    for part in name.split("."):
+        target = getattr(target, part, None)
+    if target is not function:
+        return None
+    origin = getattr(sys.modules[module], "__file__", None)
+    if importlib.util.find_spec(module.partition(".")[0]) is None and origin is not None:
+        return f"{origin}:{name}"  # loaded from a file that is on no path
+    return f"{module}:{name}"
+
+
+def _load_function(text: str) -> Callable[..., Any]:
+    """The function behind 'package.module:function' or 'path/to/file.py:function'."""
+    where, _, name = text.rpartition(":")
+    if where.endswith(".py"):
+        module = _load_file(text, Path(where))
+    else:
+        try:
+            module = importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            raise InvalidInput(
+                f"environment {text!r}: there is no module {error.name!r}"
+            ) from error
+        except Exception as error:
+            raise InvalidInput(
+                f"environment {text!r}: importing {where} raised {type(error).__name__}: {error}"
+            ) from error
+    target: Any = module
+    for part in name.split("."):
+        target = getattr(target, part, None)
+    if not callable(target):
+        functions = [
+            key
+            for key, item in vars(module).items()
+            if inspect.isfunction(item) or (inspect.isclass(item) and issubclass(item, gym.Env))
+        ]
+        raise InvalidInput(
+            f"environment {text!r}: {where} has no function {name!r}; "
+            + did_you_mean(name, functions)
+        )
+    return target  # type: ignore[no-any-return]
+
+
+def _load_file(text: str, path: Path) -> Any:
+    if not path.is_file():
+        raise InvalidInput(f"environment {text!r}: there is no file {path}")
+    name = f"safemargin_environment_{path.stem}"
+    loader = importlib.util.spec_from_file_location(name, path)
+    if loader is None or loader.loader is None:
+        raise InvalidInput(f"environment {text!r}: {path} is no Python file")
+    module = importlib.util.module_from_spec(loader)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        loader.loader.exec_module(module)
+    except Exception as error:
+        raise InvalidInput(
+            f"environment {text!r}: running {path} raised {type(error).__name__}: {error}"
+        ) from error
+    return module

@@ -1,0 +1,134 @@
+"""The two ways back to a moment: a snapshot of all state, or replay from the episode's start."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from safemargin.environments import graph
+from safemargin.environments.graph import copied
+from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way
+from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """The remembered objects, and whose they are."""
+
+    owner: Simulator
+    nodes: tuple[graph.Node, ...]
+
+
+class SnapshotSimulator(Simulator):
+    """Saves every object that can be reached from the layers."""
+
+    way: Way = "snapshot"
+
+    def _save_state(self) -> _Saved:
+        try:
+            return _Saved(self, graph.capture(self.layers))
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{self.name}: the state could not be saved: {type(error).__name__}: {error}"
+            ) from error
+
+    def _restore_state(self, snapshot: Snapshot) -> None:
+        saved = snapshot.state
+        if not isinstance(saved, _Saved) or saved.owner is not self:
+            raise InvalidInput("a snapshot can only be restored by the simulator that took it")
+        try:
+            graph.restore(saved.nodes)
+        except Exception as error:
+            raise EnvironmentFault(
+                f"{self.name}: a snapshot could not be restored: {type(error).__name__}: {error}"
+            ) from error
+
+    def digest(self) -> bytes:
+        return graph.digest([*self.layers, self.observation, self.mask, self.ended])
+
+
+@dataclass(frozen=True, slots=True)
+class _Reseeding:
+    """A point of a replay at which the generators got fresh state."""
+
+    kind: type[np.random.BitGenerator]
+    state: Any
+
+    def generator(self) -> np.random.Generator:
+        source = self.kind()
+        source.state = self.state
+        return np.random.Generator(source)
+
+
+class ReplaySimulator(Simulator):
+    """Goes back by resetting with the same seed and repeating the actions."""
+
+    way: Way = "replay"
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._seed = 0
+        self._history: list[Any] = []
+
+    def reset(self, seed: int) -> Any:
+        self._seed, self._history = seed, []
+        return super().reset(seed)
+
+    def step(self, action: Any) -> Step:
+        self._history.append(copied(action))
+        return super().step(action)
+
+    def reseed(self, generator: np.random.Generator) -> None:
+        bits = generator.bit_generator
+        self._history.append(_Reseeding(type(bits), bits.state))
+        super().reseed(generator)
+
+    def _save_state(self) -> tuple[int, tuple[Any, ...]]:
+        return self._seed, tuple(self._history)
+
+    def _restore_state(self, snapshot: Snapshot) -> None:
+        seed, history = snapshot.state
+        self.reset(seed)
+        for event in history:
+            if isinstance(event, _Reseeding):
+                self.reseed(event.generator())
+            else:
+                self.step(event)
+        if not same(self.observation, snapshot.observation):
+            raise EnvironmentFault(
+                f"{self.name}: replay from reset(seed={seed}) did not lead back to the same "
+                f"observation after {snapshot.steps} steps"
+            )
+
+    def digest(self) -> bytes:
+        """Over seed and actions: what cannot be looked into is told by how it came about."""
+        hashed = hashlib.sha256(repr(self._seed).encode())
+        for event in self._history:
+            if isinstance(event, _Reseeding):
+                hashed.update(repr(event.state).encode())
+            else:
+                hashed.update(graph.encoded_bytes([event]))
+        return hashed.digest()[:16]
+
+
+def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
+    """The simulator for an environment that goes back in the given way."""
+    if way == "snapshot":
+        return SnapshotSimulator(env)
+    if way == "replay":
+        return ReplaySimulator(env)
+    raise InvalidInput(f"way {way!r} is unknown; {did_you_mean(str(way), ['snapshot', 'replay'])}")
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two observations are equal bit for bit."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return (
+            first.dtype == second.dtype
+            and first.shape == second.shape
+            and (first.dtype.hasobject or first.tobytes() == second.tobytes())
+        )
+    return graph.encoded_bytes([first]) == graph.encoded_bytes([second])
