@@ -351,3 +351,17 @@ def test_export(finished: Path, tmp_path: Path) -> None:
         parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs safemargin[parquet]")
         study.export(tmp_path / "tuples.parquet")
         assert parquet.read_table(tmp_path / "tuples.parquet").num_rows == 26 * 3 * 3
+
+
+def test_a_bundled_agent_with_one_and_with_two_workers(tmp_path: Path) -> None:
+    """The same with real parts: CartPole, ONNX, and policies named by text."""
+    settings = sm.Settings(gamma=0.9, n_values=(1, 8), sampling_error=1.0, max_trials=20, opening=9)
+    for workers in (1, 2):
+        with sm.Study.create(
+            tmp_path / str(workers), "CartPole-v1", "zoo:cartpole", settings
+        ) as study:
+            study.collect(natural=5, spread=5, workers=workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    with sm.Study.open(tmp_path / "1") as study:  # all it needs is in the study
+        study.collect(natural=6, spread=5, workers=1)
+        assert study.status().moments == {"natural": 6, "spread": 5}

@@ -6,30 +6,20 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import safemargin
+from safemargin.arguments import build_parser
 from safemargin.errors import InvalidInput, NotMeasurable, SafemarginError
-from safemargin.settings import ActionChoice, Settings
+from safemargin.settings import Settings
 
 OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-
-ENVIRONMENT_HELP = (
-    "a Gymnasium id (CartPole-v1), atari:GAME (the paper's preprocessing), "
-    "or file.py:function / package.module:function that returns an environment"
-)
-POLICY_HELP = (
-    "an .onnx file, a Stable-Baselines3 .zip, zoo:NAME (a bundled agent), "
-    "or file.py:name / package.module:name of a policy, a PyTorch module or a function"
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit status."""
-    options = build_parser().parse_args(arguments)
+    options = build_parser(COMMANDS).parse_args(arguments)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -340,228 +330,17 @@ def _environment_arguments(options: argparse.Namespace) -> dict[str, Any] | None
     return arguments or None
 
 
-def _whole_numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be whole numbers with commas, like 1,2,4,8"
-        ) from None
-
-
-# -- the parser --------------------------------------------------------------------------------
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """All commands with their options."""
-    parser = argparse.ArgumentParser(
-        prog="safemargin",
-        description="How many mistakes can a reinforcement-learning agent afford right now?",
-        epilog="""a study from end to end:
-  safemargin doctor   CartPole-v1 --policy agent.onnx
-  safemargin collect  CartPole-v1 agent.onnx -o runs/cartpole
-  safemargin fit      runs/cartpole -o margins.json
-  safemargin margin   margins.json --proxy 3.2 --tolerance 0.5
-  safemargin validate runs/cartpole
-  safemargin plot     runs/cartpole -o figures/
-
-exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad usage or input""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=safemargin.__version__)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    def command(
-        name: str, run: Callable[[argparse.Namespace], int], summary: str, epilog: str
-    ) -> argparse.ArgumentParser:
-        added = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        added.set_defaults(run=run)
-        added.add_argument(
-            "--json", action="store_true", help="one JSON document on standard output"
-        )
-        return added
-
-    doctor = command(
-        "doctor",
-        run_doctor,
-        "find out whether an environment can be measured, how, and if not, why",
-        "example:\n  safemargin doctor atari:pong --policy agent.onnx --opening 30\n"
-        "exit status 1 where the environment cannot be measured",
-    )
-    doctor.add_argument("environment", metavar="ENV", help=ENVIRONMENT_HELP)
-    doctor.add_argument("--policy", metavar="P", help=POLICY_HELP)
-    _add_environment_options(doctor)
-    doctor.add_argument("--seed", type=int, default=0, help="of the experiments (default 0)")
-    doctor.add_argument(
-        "--opening", type=int, default=0, metavar="K", help="up to K random actions at the start"
-    )
-    doctor.add_argument(
-        "--action-choice", choices=get_args(ActionChoice), default="greedy", help="default greedy"
-    )
-
-    collect = command(
-        "collect",
-        run_collect,
-        "run episodes, choose moments and measure their criticality (Algorithm 2)",
-        "Run the same command again to go on after an interruption, or with larger --natural and\n"
-        "--spread to extend a study. The result does not depend on --workers.\n\n"
-        "examples:\n  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole "
-        "--natural 100 --spread 100 --sampling-error 2\n"
-        "  safemargin collect atari:pong agent.onnx -o runs/pong --opening 30",
-    )
-    collect.add_argument("environment", metavar="ENV", help=ENVIRONMENT_HELP)
-    collect.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
-    collect.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="STUDY", help="the study's folder"
-    )
-    collect.add_argument(
-        "--natural", type=int, default=500, help="moments drawn evenly from episodes (default 500)"
-    )
-    collect.add_argument(
-        "--spread", type=int, default=500, help="moments spread over proxy values (default 500)"
-    )
-    collect.add_argument("--workers", type=int, help="processes (default: one on each core)")
-    _add_environment_options(collect)
-    collect.add_argument(
-        "--proxy",
-        action="append",
-        default=[],
-        metavar="FILE.PY:NAME",
-        help="record a proxy of your own besides the built-in ones",
-    )
-    _add_settings(collect)
-
-    status = command(
-        "status", run_status, "show what is in a study, what is left, and the time left", ""
-    )
-    fit = command(
-        "fit",
-        run_fit,
-        "fit safety margins to a study",
-        "example:\n  safemargin fit runs/pong -o margins.json --confidence 0.95 --tolerance 0.5 1",
-    )
-    validate = command(
-        "validate", run_validate, "check on held-out moments whether the margins hold", ""
-    )
-    plot = command("plot", run_plot, "draw densities, margins and proxies of a study", "")
-    export = command(
-        "export",
-        run_export,
-        "write a study's tuples as a table",
-        "The same table is the view `tuples` of STUDY/study.db:\n"
-        "  sqlite3 STUDY/study.db 'SELECT * FROM tuples LIMIT 5'",
-    )
-    for parser_of_study in (status, fit, validate, plot, export):
-        parser_of_study.add_argument("study", type=Path, metavar="STUDY", help="a study's folder")
-    for parser_of_fit in (fit, validate, plot):
-        parser_of_fit.add_argument(
-            "--confidence", type=float, default=0.95, help="β (default 0.95)"
-        )
-        parser_of_fit.add_argument("--method", default="paper", help="of the bound (default paper)")
-        parser_of_fit.add_argument(
-            "--proxy", metavar="NAME", help="default: the one the moments were spread by"
-        )
-    fit.add_argument("-o", "--output", type=Path, default=Path("margins.json"), help="the file")
-    fit.add_argument(
-        "--tolerance", type=float, nargs="+", help="rows of the table shown (reward units)"
-    )
-    plot.add_argument(
-        "-o", "--output", type=Path, default=Path("figures"), help="the folder (default figures)"
-    )
-    plot.add_argument("--format", choices=["png", "svg", "pdf"], default="png")
-    export.add_argument(
-        "-o", "--output", type=Path, required=True, help="the file, .csv or .parquet"
-    )
-
-    margin = command(
-        "margin",
-        run_margin,
-        "look up one safety margin",
-        "example:\n  safemargin margin margins.json --proxy 3.2 --tolerance 0.5",
-    )
-    margin.add_argument("margins", type=Path, metavar="MARGINS", help="what `fit` wrote")
-    margin.add_argument("--proxy", type=float, required=True, help="the proxy's value now")
-    margin.add_argument(
-        "--tolerance", type=float, required=True, help="the loss you accept, in reward units"
-    )
-    margin.add_argument(
-        "--above",
-        choices=["zero", "nearest", "error"],
-        default="zero",
-        help="what to do above the highest measured proxy (default: margin 0)",
-    )
-
-    demo = command(
-        "demo", run_demo, "a small study of a bundled agent, from episodes to pictures", ""
-    )
-    demo.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("runs/demo"),
-        help="the folder (default runs/demo)",
-    )
-    demo.add_argument("--workers", type=int, help="processes (default: one on each core)")
-    return parser
-
-
-def _add_environment_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--env-arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an argument of the environment, e.g. is_slippery=false; may be repeated",
-    )
-    parser.add_argument(
-        "--scores",
-        choices=["q", "logits", "gaussian", "actions"],
-        help="what the policy's scores mean, where the policy itself does not say",
-    )
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    """One option for each field of Settings; None where the default shall hold."""
-    group = parser.add_argument_group("what is measured (a study keeps these)")
-    defaults = Settings()
-
-    def add(name: str, kind: Callable[[str], Any], text: str, **more: Any) -> None:
-        default = getattr(defaults, name)
-        shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-        group.add_argument(
-            "--" + name.replace("_", "-"),
-            dest=name,
-            type=kind,
-            help=text if default is None else f"{text} (default {shown})",
-            **more,
-        )
-
-    add("gamma", float, "discount factor γ")
-    group.add_argument(
-        "--n",
-        dest="n_values",
-        type=_whole_numbers,
-        metavar="N,N,…",
-        help="S: how many actions are random (default 1,2,4,8,16,32)",
-    )
-    add("horizon_error", float, "relative error accepted for the finite horizon")
-    add("sampling_error", float, "half-width at which trials stop, in reward units")
-    add("sampling_confidence", float, "confidence α of that half-width")
-    add("min_trials", int, "trials of a moment and n, at least")
-    add("max_trials", int, "trials of a moment and n, at most")
-    add("action_choice", str, "how the policy acts", choices=get_args(ActionChoice))
-    add("epsilon", float, "chance of a random action under epsilon-greedy")
-    add("opening", int, "begin episodes with up to this many random actions")
-    add("exclude_last", int, "never choose the last so many steps (default: the largest n)")
-    add("max_episode_steps", int, "cut episodes that do not end by themselves")
-    add("selection_proxy", str, "the proxy that spreads the spread moments")
-    add("seed", int, "of everything random")
+COMMANDS = {
+    "doctor": run_doctor,
+    "collect": run_collect,
+    "status": run_status,
+    "fit": run_fit,
+    "margin": run_margin,
+    "validate": run_validate,
+    "plot": run_plot,
+    "export": run_export,
+    "demo": run_demo,
+}
 
 
 if __name__ == "__main__":

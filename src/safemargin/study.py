@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,55 +16,31 @@ from safemargin import collection
 from safemargin.criticality import Randomness
 from safemargin.doctor import examine
 from safemargin.engines import Job, make_engine
-from safemargin.environments import EnvironmentSpec, environment_identity
+from safemargin.environments import EnvironmentSpec
 from safemargin.errors import (
     InvalidInput,
     NotMeasurable,
     StudyIncomplete,
-    StudyMismatch,
     did_you_mean,
 )
 from safemargin.margins import Margins, fit_margins
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
+from safemargin.provenance import (
+    describe_environment,
+    describe_policy,
+    refuse_mixing,
+    versions_in_use,
+)
 from safemargin.proxies import Proxy, default_proxy, proxies_for
 from safemargin.records import PHASES, Tuples
 from safemargin.settings import Settings
+from safemargin.status import Status, study_status
 from safemargin.stopping import student_quantile
 from safemargin.store import DATABASE, Store
 from safemargin.validation import Validation, validate_tuples
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What is in a study and what is left to do."""
-
-    wanted: Mapping[str, int]
-    """Phase → moments asked for by the last `collect`."""
-    episodes: int
-    """All that were run, those too short to choose a step from included."""
-    chosen_moments: int
-    """One for each episode with a step to choose."""
-    distinct_moments: int
-    distinct_episodes: int
-    """Among those of the chosen moments; the others are copies after their opening."""
-    moments: Mapping[str, int]
-    """Phase → moments measured for every n."""
-    estimates: int
-    estimates_left: int
-    trials: int
-    capped: int
-    """Estimates that reached `max_trials` before they were precise enough."""
-    simulator_steps: int
-    worker_seconds: float
-    seconds_left: float | None
-    """With the workers of the last `collect`; None where nothing is known yet."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 class Study:
@@ -123,23 +96,18 @@ class Study:
         exists = (folder / DATABASE).exists()
         diagnosis = None if exists else _diagnose(spec, loaded, settings, progress)
         meta = {
-            "environment": _describe_environment(spec, loaded),
-            "policy": {
-                "description": loaded.description,
-                "identity": loaded.identity,
-                "kind": loaded.kind,
-                "source": _policy_source(policy),
-            },
+            "environment": describe_environment(spec, loaded),
+            "policy": describe_policy(loaded, policy),
             "settings": asdict(settings),
             "proxies": names,
             "extra_proxies": [extra for extra in proxies if isinstance(extra, str)],
             "selection_proxy": selection_proxy,
-            "versions": _versions(),
+            "versions": versions_in_use(),
             "diagnosis": diagnosis,
         }
         if exists:
             store = Store.open(folder)
-            _refuse_mixing(store, meta)
+            refuse_mixing(store, meta)
         else:
             store = Store.create(folder, meta)
         return cls(store, environment=spec, policy=loaded, extra_proxies=proxies)
@@ -264,63 +232,7 @@ class Study:
 
     def status(self) -> Status:
         """What is in the study, what is left, and how long that may take."""
-        query = self._store.query
-        target = self._store.meta("target") or {"natural": 0, "spread": 0, "workers": 1}
-        per_moment = len(self.settings.n_values)
-        complete = dict(
-            query(
-                "SELECT phase, COUNT(*) FROM (SELECT phase FROM estimates "
-                "GROUP BY phase, episode HAVING COUNT(*) = ?) GROUP BY phase",
-                per_moment,
-            )
-        )
-        estimates, trials, capped = query(
-            "SELECT COUNT(*), IFNULL(SUM(trials), 0), IFNULL(SUM(capped), 0) FROM estimates"
-        )[0]
-        episodes = query("SELECT COUNT(*) FROM episodes")[0][0]
-        chosen, distinct_episodes, distinct_moments = query(
-            "SELECT COUNT(*), COUNT(DISTINCT fingerprint), "
-            "COUNT(DISTINCT fingerprint || ' ' || (step - opening)) "
-            "FROM moments JOIN episodes USING (phase, episode)"
-        )[0]
-        steps, seconds = query("SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0) FROM costs")[
-            0
-        ]
-        wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}
-        left = max(sum(wanted.values()) * per_moment - estimates, 0)
-        return Status(
-            wanted=wanted,
-            episodes=episodes,
-            chosen_moments=chosen,
-            distinct_moments=distinct_moments,
-            distinct_episodes=distinct_episodes,
-            moments={phase: complete.get(phase, 0) for phase in PHASES},
-            estimates=estimates,
-            estimates_left=left,
-            trials=trials,
-            capped=capped,
-            simulator_steps=steps,
-            worker_seconds=seconds,
-            seconds_left=self._seconds_left(wanted, episodes, target["workers"]),
-        )
-
-    def _seconds_left(self, wanted: Mapping[str, int], episodes: int, workers: int) -> float | None:
-        """From the mean cost of an episode and of a measurement for each n."""
-        costs = {
-            n: (count, mean)
-            for n, count, mean in self._store.query(
-                "SELECT n, COUNT(*), AVG(seconds) FROM costs GROUP BY n"
-            )
-        }
-        moments = sum(wanted.values())
-        left = max(moments - episodes, 0) * costs.get(0, (0, 0.0))[1]
-        means = [mean for n, (_, mean) in costs.items() if n > 0]
-        for n in self.settings.n_values:
-            count, mean = costs.get(n, (0, float(np.mean(means)) if means else None))
-            if count < moments and mean is None:
-                return None
-            left += max(moments - count, 0) * (mean or 0.0)
-        return float(left / workers)
+        return study_status(self._store, self.settings)
 
     # -- using ---------------------------------------------------------------------------------
 
@@ -480,10 +392,10 @@ class Study:
                 )
             policy = self._policy = load_policy(described["source"], kind=described["kind"])
         found = {
-            "environment": _describe_environment(environment, policy),
+            "environment": describe_environment(environment, policy),
             "policy": {"identity": policy.identity},
         }
-        _refuse_mixing(self._store, found)
+        refuse_mixing(self._store, found)
         return environment, policy
 
 
@@ -503,13 +415,6 @@ def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:
     return recorded[0].name if kind == "actions" else default_proxy(kind)
 
 
-def _policy_source(policy: Any) -> str | None:
-    """What to load the policy from again: text as given, files by their full path."""
-    if not isinstance(policy, str | Path):
-        return None
-    return str(Path(policy).resolve()) if Path(policy).is_file() else str(policy)
-
-
 def _diagnose(
     spec: EnvironmentSpec,
     policy: Policy,
@@ -524,55 +429,3 @@ def _diagnose(
         raise NotMeasurable(diagnosis.verdict)
     progress.advance(0)
     return diagnosis.to_dict()
-
-
-def _describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
-    env = spec.make()
-    try:
-        policy.check(env)
-        return {
-            "name": spec.name,
-            "arguments": dict(spec.arguments),
-            "spec": spec.to_json(),
-            "identity": environment_identity(spec, env),
-        }
-    finally:
-        env.close()
-
-
-def _refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
-    """StudyMismatch where a study was made with other parts than those given now."""
-    for part in ("environment", "policy"):
-        theirs = store.meta(part)
-        if theirs["identity"] != meta[part]["identity"]:
-            raise StudyMismatch(
-                f"the study in {store.folder} was made with another {part} "
-                f"({theirs.get('name') or theirs.get('description')}, {theirs['identity'][:19]}…, "
-                f"not {meta[part]['identity'][:19]}…); collect into another folder"
-            )
-    if "settings" in meta:
-        ours = Settings.from_mapping(meta["settings"])
-        differences = ours.differences(Settings.from_mapping(store.meta("settings")))
-        if differences:
-            raise StudyMismatch(
-                f"the study in {store.folder} was made with other settings "
-                f"({'; '.join(differences)}); use the same, or collect into another folder"
-            )
-        if meta["proxies"] != store.meta("proxies"):
-            raise StudyMismatch(
-                f"the study in {store.folder} records the proxies {store.meta('proxies')}, not "
-                f"{meta['proxies']}; use the same, or collect into another folder"
-            )
-
-
-def _versions() -> dict[str, str]:
-    """What the numbers may depend on."""
-    names = ("numpy", "gymnasium", "ale-py", "mujoco", "onnxruntime", "torch", "stable-baselines3")
-    versions = {"safemargin": safemargin.__version__, "python": platform.python_version()}
-    versions["platform"] = sys.platform
-    for name in names:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -1,0 +1,86 @@
+"""What a study was made with, told so that nothing else is ever mixed into it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import safemargin
+from safemargin.environments import EnvironmentSpec, environment_identity
+from safemargin.errors import StudyMismatch
+from safemargin.policies.base import Policy
+from safemargin.settings import Settings
+from safemargin.store import Store
+
+
+def describe_policy(policy: Policy, given: Any) -> dict[str, Any]:
+    """The policy's entry in a study; `given` is what the user named it by."""
+    return {
+        "description": policy.description,
+        "identity": policy.identity,
+        "kind": policy.kind,
+        "source": _policy_source(given),
+    }
+
+
+def _policy_source(policy: Any) -> str | None:
+    """What to load the policy from again: text as given, files by their full path."""
+    if not isinstance(policy, str | Path):
+        return None
+    return str(Path(policy).resolve()) if Path(policy).is_file() else str(policy)
+
+
+def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
+    env = spec.make()
+    try:
+        policy.check(env)
+        return {
+            "name": spec.name,
+            "arguments": dict(spec.arguments),
+            "spec": spec.to_json(),
+            "identity": environment_identity(spec, env),
+        }
+    finally:
+        env.close()
+
+
+def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
+    """StudyMismatch where a study was made with other parts than those given now."""
+    for part in ("environment", "policy"):
+        theirs = store.meta(part)
+        if theirs["identity"] != meta[part]["identity"]:
+            raise StudyMismatch(
+                f"the study in {store.folder} was made with another {part} "
+                f"({theirs.get('name') or theirs.get('description')}, {theirs['identity'][:19]}…, "
+                f"not {meta[part]['identity'][:19]}…); collect into another folder"
+            )
+    if "settings" in meta:
+        ours = Settings.from_mapping(meta["settings"])
+        differences = ours.differences(Settings.from_mapping(store.meta("settings")))
+        if differences:
+            raise StudyMismatch(
+                f"the study in {store.folder} was made with other settings "
+                f"({'; '.join(differences)}); use the same, or collect into another folder"
+            )
+        if meta["proxies"] != store.meta("proxies"):
+            raise StudyMismatch(
+                f"the study in {store.folder} records the proxies {store.meta('proxies')}, not "
+                f"{meta['proxies']}; use the same, or collect into another folder"
+            )
+
+
+def versions_in_use() -> dict[str, str]:
+    """What the numbers may depend on."""
+    names = ("numpy", "gymnasium", "ale-py", "mujoco", "onnxruntime", "torch", "stable-baselines3")
+    versions = {"safemargin": safemargin.__version__, "python": platform.python_version()}
+    versions["platform"] = sys.platform
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
