@@ -21,7 +21,7 @@ from safemargin.store import DATABASE
 WORLDS = Path(__file__).parent / "worlds.py"
 ENVIRONMENT = f"{WORLDS}:make_branching"
 POLICY = f"{WORLDS}:always_first"
-SMALL = ["--n", "1,2,4", "--sampling-error", "2", "--max-trials", "30", "--opening", "6"]
+SMALL = ["--n", "1,2,4", "--trials", "12", "--opening", "6"]
 
 
 def collect(path: Path, *more: str) -> list[str]:

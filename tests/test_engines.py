@@ -37,7 +37,7 @@ def a_job(make_env: Any = make_branching, policy: Any = POLICY) -> Job:
     return Job(
         environment=EnvironmentSpec.parse(make_env),
         policy=policy,
-        settings=Settings(max_trials=20),
+        settings=Settings(trials=20),
         proxies=proxies_for("logits"),
         way="snapshot",
         randomness=Randomness(environment=False, policy=False),

@@ -28,7 +28,9 @@ from safemargin.errors import (
 )
 from safemargin.store import DATABASE, Store
 
-SETTINGS = sm.Settings(n_values=(1, 2, 4), sampling_error=2.0, max_trials=30, opening=6)
+SETTINGS = sm.Settings(
+    plan="paper", n_values=(1, 2, 4), sampling_error=2.0, max_trials=30, opening=6
+)
 POLICY = sm.load_policy(always_first, kind="logits")
 TABLES = ("episodes", "episode_proxies", "moments", "moment_proxies", "estimates")
 
@@ -102,7 +104,9 @@ def test_a_study_can_be_extended_and_is_then_as_if_collected_at_once(
 
 
 def test_a_stochastic_study_does_not_depend_on_workers_either(tmp_path: Path) -> None:
-    settings = sm.Settings(n_values=(1, 2), sampling_error=4.0, max_trials=20, exclude_last=2)
+    settings = sm.Settings(
+        plan="paper", n_values=(1, 2), sampling_error=4.0, max_trials=20, exclude_last=2
+    )
     for workers in (1, 2):
         path = tmp_path / str(workers)
         with create(path, make_slippery_chain, settings=settings) as study:
@@ -327,7 +331,7 @@ def test_episodes_too_short_to_choose_from(tmp_path: Path) -> None:
 
 def test_episodes_without_a_step_are_replaced(tmp_path: Path) -> None:
     """A slippery walk is often too short; the phases get the first long enough ones."""
-    settings = sm.Settings(n_values=(1, 2), sampling_error=9.0, exclude_last=30)
+    settings = sm.Settings(plan="paper", n_values=(1, 2), sampling_error=9.0, exclude_last=30)
     with create(tmp_path / "study", make_slippery_chain, settings=settings) as study:
         status = study.collect(natural=6, spread=5, workers=1)
         assert status.moments == {"natural": 6, "spread": 5}
@@ -355,7 +359,7 @@ def test_export(finished: Path, tmp_path: Path) -> None:
 
 def test_a_bundled_agent_with_one_and_with_two_workers(tmp_path: Path) -> None:
     """The same with real parts: CartPole, ONNX, and policies named by text."""
-    settings = sm.Settings(gamma=0.9, n_values=(1, 8), sampling_error=1.0, max_trials=20, opening=9)
+    settings = sm.Settings(gamma=0.9, n_values=(1, 8), trials=20, opening=9)
     for workers in (1, 2):
         with sm.Study.create(
             tmp_path / str(workers), "CartPole-v1", "zoo:cartpole", settings

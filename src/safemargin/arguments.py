@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import safemargin
-from safemargin.settings import ActionChoice, Settings
+from safemargin.settings import ActionChoice, Settings, TrialPlan
 
 ENVIRONMENT_HELP = (
     "a Gymnasium id (CartPole-v1), atari:GAME (the paper's preprocessing), "
@@ -78,7 +78,7 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         "Run the same command again to go on after an interruption, or with larger --natural and\n"
         "--spread to extend a study. The result does not depend on --workers.\n\n"
         "examples:\n  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole "
-        "--natural 100 --spread 100 --sampling-error 2\n"
+        "--natural 100 --spread 100\n"
         "  safemargin collect atari:pong agent.onnx -o runs/pong --opening 30",
     )
     collect.add_argument("environment", metavar="ENV", help=ENVIRONMENT_HELP)
@@ -208,10 +208,14 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         help="S: how many actions are random (default 1,2,4,8,16,32)",
     )
     add("horizon_error", float, "relative error accepted for the finite horizon")
-    add("sampling_error", float, "half-width at which trials stop, in reward units")
+    add("plan", str, "which trials a moment gets", choices=get_args(TrialPlan))
+    add("trials", int, "plan fixed: so many for each n")
+    add("sampling_error", float, "other plans: half-width at which to stop, in reward units")
     add("sampling_confidence", float, "confidence α of that half-width")
-    add("min_trials", int, "trials of a moment and n, at least")
-    add("max_trials", int, "trials of a moment and n, at most")
+    add("min_trials", int, "other plans: trials of a moment and n, at least")
+    add("max_trials", int, "other plans: trials of a moment and n, at most")
+    add("largest_loss", float, "plans rule-of-three, anytime: what one trial can lose at most")
+    add("smallest_loss", float, "plan anytime: what one trial loses at least")
     add("action_choice", str, "how the policy acts", choices=get_args(ActionChoice))
     add("epsilon", float, "chance of a random action under epsilon-greedy")
     add("opening", int, "begin episodes with up to this many random actions")

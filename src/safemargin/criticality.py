@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -11,13 +11,13 @@ import numpy as np
 
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
+from safemargin.plans import Planner
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy
 from safemargin.records import Episode, EpisodeKey, Estimate, Floats, Measurement
 from safemargin.rollouts import Point, Runner, Streams, Trial
 from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
-from safemargin.stopping import StudentRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,9 @@ class Randomness:
 class MomentMeasurer:
     """Estimates c*(t, n) for any n at one moment of one recorded episode.
 
-    Trial j draws the same random actions for every n (a shorter perturbation is a prefix of a
-    longer one) and, where something else is random, the same noise as the j-th unperturbed trial:
-    differences between n, and between perturbed and unperturbed, are then less noisy, and each
-    trial by itself still follows the definition.
+    Trial j draws the same random actions for every n (see `plans`) and, where something else is
+    random, meets the same noise as the j-th unperturbed trial: differences between n, and between
+    perturbed and unperturbed, are then less noisy, and each trial still follows the definition.
     """
 
     def __init__(self, runner: Runner, episode: Episode, step: int, randomness: Randomness) -> None:
@@ -55,26 +54,34 @@ class MomentMeasurer:
                 "run the doctor on it"
             )
         self.steps += step + min(episode.steps - step, self.settings.horizon)
+        self.planner = Planner(
+            self.settings,
+            runner.random_actions,
+            self.keys,
+            enumerable=randomness.none and self.point.snapshot.mask is None,
+        )
         self._unperturbed: list[float] = []
         if randomness.none:  # the recorded episode is the unperturbed run: no trial needed
             self._unperturbed.append(runner.discounted(episode.rewards[step:]))
 
     def measure(self, n: int) -> Measurement:
-        """Trials until the stopping rule is content."""
-        rule = StudentRule(self.settings)
+        """Trials as the plan has them, until its rule is content."""
+        plan = self.planner.plan(n)
+        rule = plan.rule
         before = self.steps
         perturbed: list[float] = []
         while not rule.stopped:
             trial = len(perturbed)
-            perturbed.append(self._perturbed_return(n, trial))
+            rollout = self._run(plan.uniforms(trial), trial)
+            perturbed.append(self.runner.discounted(rollout.rewards))
             rule.add(self._unperturbed_return(trial) - perturbed[-1])
         used = self._unperturbed[: 1 if self.randomness.none else len(perturbed)]
         estimate = Estimate(
             n=n,
             mean=rule.mean,
-            half_width=rule.half_width,
+            half_width=0.0 if plan.exact else rule.half_width,
             trials=rule.trials,
-            exact=False,
+            exact=plan.exact,
             unperturbed=float(np.mean(used)),
             capped=not rule.sure,
         )
@@ -84,11 +91,6 @@ class MomentMeasurer:
             unperturbed=np.asarray(used),
             steps=self.steps - before,
         )
-
-    def _perturbed_return(self, n: int, trial: int) -> float:
-        width = self.runner.random_actions.width
-        generator = stream(self.settings.seed, Purpose.TRIAL_ACTIONS, *self.keys, trial)
-        return self.runner.discounted(self._run(generator.random((n, width)), trial).rewards)
 
     def _unperturbed_return(self, trial: int) -> float:
         if self.randomness.none:
@@ -135,7 +137,8 @@ def true_criticality(
     n_values = [n] if isinstance(n, int) else list(n)
     if not n_values or min(n_values) < 1:
         raise InvalidInput(f"n must be whole numbers from 1 on, got {n_values}")
-    settings = Settings() if settings is None else settings
+    given = Settings() if settings is None else settings
+    settings = replace(given, n_values=tuple(sorted(set(n_values))))
     loaded = load_policy(policy)
     live = EnvironmentSpec.parse(env).make() if isinstance(env, str) else env
     loaded.check(live)

@@ -13,7 +13,7 @@ ENVIRONMENT = "CartPole-v1"
 POLICY = "zoo:cartpole"
 MOMENTS = 90
 """Of each phase: enough to see the shape of things in a minute, too few to rely on."""
-SETTINGS = Settings(gamma=0.95, sampling_error=1.0, max_trials=150, opening=20)
+SETTINGS = Settings(gamma=0.95, opening=20)
 """With γ = 0.95 a return is at most 20 and 90 steps of it count: short trials, for a short demo."""
 
 

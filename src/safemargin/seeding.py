@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     TRIAL_ENVIRONMENT = 6  # what a stochastic environment draws during one trial
     TRIAL_POLICY = 7  # what a sampled policy draws during one trial
     DOCTOR = 8
+    TRIAL_STRATA = 9  # the stratified random actions of all trials of a moment
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:

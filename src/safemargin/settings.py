@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from safemargin.errors import InvalidInput, did_you_mean
 
 ActionChoice = Literal["greedy", "sampled", "epsilon-greedy"]
+TrialPlan = Literal["fixed", "paper", "rule-of-three", "anytime"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +27,22 @@ class Settings:
     """S: for how many steps actions are replaced by random ones."""
     horizon_error: float = 0.01
     """ε̂_horizon: the relative error accepted for cutting returns off at the horizon."""
+    plan: TrialPlan = "fixed"
+    """Which trials a moment gets: a fixed number, or until the mean is known well enough."""
+    trials: int = 48
+    """Of the plan `fixed`: so many for each n, or every action sequence where there are no more."""
     sampling_error: float = 0.2
-    """ε̂_sampling, in reward units: trials stop once the half-width is at most this."""
+    """ε̂_sampling, in reward units: the other plans stop once the half-width is at most this."""
     sampling_confidence: float = 0.95
     """α: the two-sided confidence of the half-width."""
     min_trials: int = 10
-    """N_min: never fewer trials than this."""
+    """N_min: the other plans never take fewer trials than this."""
     max_trials: int = 1000
     """A cap the paper does not have; an estimate that reaches it is marked `capped`."""
+    largest_loss: float | None = None
+    """R: what a single trial can lose at most; needed by `rule-of-three` and `anytime`."""
+    smallest_loss: float = 0.0
+    """What a single trial loses at least, below 0 where a mistake may gain; for `anytime`."""
     action_choice: ActionChoice = "greedy"
     """How the policy under test turns scores into actions."""
     epsilon: float = 0.0
@@ -77,6 +86,34 @@ class Settings:
             self.max_trials >= self.min_trials,
             f"max_trials ({self.max_trials}) must not be below min_trials ({self.min_trials})",
         )
+        require(
+            self.plan in get_args(TrialPlan),
+            f"plan {self.plan!r} is unknown; " + did_you_mean(str(self.plan), get_args(TrialPlan)),
+        )
+        require(self.trials >= 2, f"trials must be at least 2, got {self.trials}")
+        if self.plan == "fixed":
+            for name in ("sampling_error", "min_trials", "max_trials"):
+                require(
+                    getattr(self, name) == getattr(Settings, name),
+                    f"{name} has no meaning with plan='fixed'; set trials, or take plan='paper'",
+                )
+        else:
+            require(
+                self.trials == Settings.trials,
+                f"trials has a meaning only with plan='fixed', not with plan={self.plan!r}",
+            )
+        if self.plan in ("rule-of-three", "anytime"):
+            require(
+                self.largest_loss is not None,
+                f"plan {self.plan!r} needs largest_loss, the most that a single trial can lose",
+            )
+        if self.largest_loss is not None:
+            require(
+                math.isfinite(self.smallest_loss)
+                and self.smallest_loss < self.largest_loss < math.inf,
+                f"largest_loss ({self.largest_loss}) must be above smallest_loss "
+                f"({self.smallest_loss})",
+            )
         require(
             self.action_choice in get_args(ActionChoice),
             f"action_choice {self.action_choice!r} is unknown; "
