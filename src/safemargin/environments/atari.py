@@ -14,25 +14,68 @@ from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
 
 _TRIED_FRAMES = 200
 
+NO_OP, FIRE = 0, 1
+"""The emulator's own numbers of these actions."""
+
+VECTOR_OPTIONS: dict[str, Any] = {
+    "repeat_action_probability": 0.0,
+    "full_action_space": False,
+    "frameskip": 4,
+    "maxpool": True,
+    "img_height": 84,
+    "img_width": 84,
+    "grayscale": True,
+    "stack_num": 4,
+    "noop_max": 30,
+    "use_fire_reset": True,
+    "life_loss_info": True,
+    "episodic_life": False,
+    "reward_clipping": True,
+}
+"""What makes ale_py.AtariVectorEnv play the very games that `make_atari` makes: for trainers."""
+
 Result = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
 
-class QuickReset(gym.Wrapper[Any, Any, Any, Any]):
-    """Begins a seeded episode from the remembered first state of the game.
+class GameStart(gym.Wrapper[Any, Any, Any, Any]):
+    """Begins a game with one frame of FIRE, where the game knows it, and then some no-ops.
+
+    In this order, because ale_py's vector environment does it so.
 
     ALE loads the ROM anew at every seeded reset, which costs as much as 200 steps; yet without
-    native stickiness the seed decides nothing but the number of no-ops, drawn by the layer above.
-    The screen is stale after a restore, so at least one no-op has to follow. The shortcut is tried
-    once and taken only where it gives the same game.
+    native stickiness the seed decides nothing but the number of no-ops. So the first state of the
+    game is remembered and restored. The shortcut is tried once and taken only where it gives the
+    same game.
     """
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, *, noop_max: int, fire: bool) -> None:
         super().__init__(env)
-        self._first_observation, _ = env.reset(seed=0)
+        self._noop_max = noop_max
+        self._fire = fire and "FIRE" in self._base.get_action_meanings()
+        env.reset(seed=0)
         self._first_state = EmulatorState().content(self._base.ale)
         game = self._played()
         self._begin_again()
-        self._exact = self._played() == game
+        # The screen is stale after a restore: without a frame to follow it would be the last one.
+        self._quick = (noop_max > 0 or self._fire) and self._played() == game
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        base = self._base
+        if seed is not None and self._quick:
+            self._begin_again()
+            # As AtariEnv.seed_game does it.
+            source = int(np.random.SeedSequence(seed).generate_state(n_words=2)[0])
+            base._np_random, base._np_random_seed = seeding.np_random(source)
+        else:
+            self.env.reset(seed=seed, options=options)
+        waits = int(base.np_random.integers(1, self._noop_max + 1)) if self._noop_max else 0
+        for action in [FIRE] * self._fire + [NO_OP] * waits:
+            base.ale.act(action)
+            if base.ale.game_over():
+                base.ale.reset_game()
+        return base._get_obs(), base._get_info()
 
     def _begin_again(self) -> None:
         EmulatorState().restore(self._base.ale, self._first_state)
@@ -43,62 +86,39 @@ class QuickReset(gym.Wrapper[Any, Any, Any, Any]):
         picks = np.random.Generator(np.random.PCG64(0)).integers(len(actions), size=_TRIED_FRAMES)
         return [(ale.getRAM().tobytes(), float(ale.act(actions[pick]))) for pick in picks]
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        if seed is None or not self._exact:
-            return self.env.reset(seed=seed, options=options)
-        base = self._base
-        self._begin_again()
-        # As AtariEnv.seed_game does it.
-        source = int(np.random.SeedSequence(seed).generate_state(n_words=2)[0])
-        base._np_random, base._np_random_seed = seeding.np_random(source)
-        return self._first_observation.copy(), base._get_info()
-
     @property
     def _base(self) -> Any:
         return self.env.unwrapped
 
 
 class OneLife(gym.Wrapper[Any, Any, Any, Any]):
-    """Ends an episode when a life is lost."""
+    """Ends an episode when a life is lost; a reset without a seed then goes on with the game."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._lives = 0
+        self._last_observation: Any = None
+        self.game_goes_on = False
+        """The episode ended with a life, not with the game: the next reset begins the next life."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        if seed is None and self.game_goes_on:
+            self.game_goes_on = False
+            return self._last_observation, {"lives": self._lives}
         observation, info = self.env.reset(seed=seed, options=options)
-        self._lives = self._count()
+        self.game_goes_on = False
+        self._lives = info["lives"]
         return observation, info
 
     def step(self, action: Any) -> Result:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        lives = self._count()
-        # Some games show 0 lives for a few frames before the game is really over.
-        if 0 < lives < self._lives:
-            terminated = True
-        self._lives = lives
-        return observation, reward, terminated, truncated, info
-
-    def _count(self) -> int:
-        return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]
-
-
-class FireReset(gym.Wrapper[Any, Any, Any, Any]):
-    """Presses FIRE after a reset in the games that wait for it."""
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        for action in (1, 2):
-            observation, _, terminated, truncated, info = self.env.step(action)
-            if terminated or truncated:
-                observation, info = self.env.reset(options=options)
-        return observation, info
+        lost = info["lives"] < self._lives
+        self._lives = info["lives"]
+        self.game_goes_on = lost and not (terminated or truncated)
+        self._last_observation = observation
+        return observation, reward, terminated or lost, truncated, info
 
 
 class SignReward(gym.Wrapper[Any, Any, Any, Any]):
@@ -131,13 +151,14 @@ def make_atari(
     screen_size: int = 84,
     frame_stack: int = 4,
     one_life: bool = True,
-    fire_reset: bool = True,
+    fire: bool = True,
     clip_rewards: bool = True,
     sticky: float = 0.0,
     render_mode: str | None = None,
 ) -> Env:
     """One game with the preprocessing of the paper's agents.
 
+    An episode is one life; after it, `reset()` without a seed goes on in the same game.
     `sticky` repeats the previous action with this chance at each frame, as ALE does it, but in a
     wrapper whose state can be saved.
     """
@@ -157,23 +178,18 @@ def make_atari(
         full_action_space=False,
         render_mode=render_mode,
     )
-    if noop_max > 0:
-        env = QuickReset(env)
+    env = GameStart(env, noop_max=noop_max, fire=fire)
     if sticky > 0:
         env = StickyAction(env, repeat_action_probability=sticky)
     env = AtariPreprocessing(
         env,
-        noop_max=noop_max,
+        noop_max=0,
         frame_skip=frame_skip,
         screen_size=screen_size,
         grayscale_obs=True,
         scale_obs=False,
     )
-    if one_life:
-        env = OneLife(env)
-    meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
-    if fire_reset and len(meanings) >= 3 and meanings[1] == "FIRE":
-        env = FireReset(env)
     if clip_rewards:
         env = SignReward(env)
-    return FrameStackObservation(env, frame_stack)
+    env = FrameStackObservation(env, frame_stack, padding_type="zero")
+    return OneLife(env) if one_life else env

@@ -40,7 +40,7 @@ _CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
     "gymnasium.envs.toy_text.frozen_lake.FrozenLakeEnv": _TOY_TABLES,
     "gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv": _TOY_TABLES,
     # Made once, never changed, and as large as all the rest of a snapshot.
-    "safemargin.environments.atari.QuickReset": frozenset({"_first_observation", "_first_state"}),
+    "safemargin.environments.atari.GameStart": frozenset({"_first_state"}),
 }
 
 
