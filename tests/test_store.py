@@ -61,8 +61,8 @@ def test_arrays_survive_bit_for_bit(array: np.ndarray) -> None:
 
 def test_an_episode_survives_bit_for_bit(store: Store) -> None:
     episode = an_episode()
-    store.add_episode(episode, seconds=0.5)
-    store.add_episode(episode, seconds=9.9)  # done again after a fault: nothing changes
+    store.add_episodes([episode], seconds=0.5)
+    store.add_episodes([episode], seconds=9.9)  # done again after a fault: nothing changes
     back = store.episode(KEY)
     for name in ("actions", "rewards", "scores"):
         assert getattr(back, name).tobytes() == getattr(episode, name).tobytes()
@@ -78,21 +78,21 @@ def test_an_episode_survives_bit_for_bit(store: Store) -> None:
 
 def test_tuples_can_be_read_with_plain_sql(store: Store) -> None:
     episode = an_episode()
-    store.add_episode(episode, seconds=0.1)
+    store.add_episodes([episode], seconds=0.1)
     store.add_moments([(Moment(KEY, 3), episode)])
     for n in (1, 4):
         store.add_measurement(Moment(KEY, 3), a_measurement(n), seconds=0.1)
     plain = sqlite3.connect(store.folder / DATABASE)
     rows = plain.execute(
-        "SELECT phase, episode, step, proxy, proxy_value, n, criticality, trials, capped "
+        "SELECT phase, episode, life, step, proxy, proxy_value, n, criticality, trials, capped "
         "FROM tuples ORDER BY proxy, n"
     ).fetchall()
     by_n, once = episode.proxies["by_n"][3], episode.proxies["plain"][3]
     assert rows == [
-        ("natural", 7, 3, "by_n", by_n[0], 1, 1.1, 3, 1),
-        ("natural", 7, 3, "by_n", by_n[1], 4, 4.1, 3, 1),
-        ("natural", 7, 3, "plain", once, 1, 1.1, 3, 1),
-        ("natural", 7, 3, "plain", once, 4, 4.1, 3, 1),
+        ("natural", 7, 0, 3, "by_n", by_n[0], 1, 1.1, 3, 1),
+        ("natural", 7, 0, 3, "by_n", by_n[1], 4, 4.1, 3, 1),
+        ("natural", 7, 0, 3, "plain", once, 1, 1.1, 3, 1),
+        ("natural", 7, 0, 3, "plain", once, 4, 4.1, 3, 1),
     ]
     assert store.moments() == [Moment(KEY, 3)]
     assert store.estimated() == {(KEY, 1), (KEY, 4)}
@@ -139,7 +139,7 @@ def test_damage_is_one_sentence_and_is_left_alone(store: Store, kind: str) -> No
     for index in range(40):
         episode = an_episode(400 + index)
         object.__setattr__(episode, "key", EpisodeKey("natural", index))
-        store.add_episode(episode, seconds=0.1)
+        store.add_episodes([episode], seconds=0.1)
     store.close()
     file = store.folder / DATABASE
     whole = file.read_bytes()
@@ -156,7 +156,7 @@ def test_damage_is_one_sentence_and_is_left_alone(store: Store, kind: str) -> No
 
 
 def test_a_damaged_array_is_one_sentence(store: Store) -> None:
-    store.add_episode(an_episode(), seconds=0.1)
+    store.add_episodes([an_episode()], seconds=0.1)
     store.close()
     plain = sqlite3.connect(store.folder / DATABASE)
     plain.execute("UPDATE episodes SET rewards = x'0011'")
@@ -167,17 +167,17 @@ def test_a_damaged_array_is_one_sentence(store: Store) -> None:
 
 
 def test_a_full_disk_keeps_what_was_finished(store: Store) -> None:
-    store.add_episode(an_episode(), seconds=0.1)
+    store.add_episodes([an_episode()], seconds=0.1)
     pages = store.query("PRAGMA page_count")[0][0]
     store.query(f"PRAGMA max_page_count = {pages}")
     large = an_episode(200_000)
     object.__setattr__(large, "key", EpisodeKey("natural", 8))
     with pytest.raises(StudyError, match="the disk is full: .* keeps all that was finished"):
-        store.add_episode(large, seconds=0.1)
+        store.add_episodes([large], seconds=0.1)
     store.close()
     again = Store.open(store.folder)
     assert set(again.episode_outlines()) == {KEY}
-    again.add_episode(large, seconds=0.1)
+    again.add_episodes([large], seconds=0.1)
 
 
 def test_a_newer_format_is_not_touched(store: Store) -> None:
@@ -189,7 +189,7 @@ def test_a_newer_format_is_not_touched(store: Store) -> None:
 
 def test_a_copied_folder_is_the_study(store: Store, tmp_path: Path) -> None:
     """Nothing is hidden elsewhere."""
-    store.add_episode(an_episode(), seconds=0.1)
+    store.add_episodes([an_episode()], seconds=0.1)
     store.close()
     assert [path.name for path in store.folder.iterdir()] == [DATABASE]
     shutil.copytree(store.folder, tmp_path / "copy")

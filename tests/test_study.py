@@ -15,7 +15,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from worlds import TableWorld, always_first, branching, chain, make_branching, make_slippery_chain
+from worlds import (
+    TableWorld,
+    always_first,
+    branching,
+    chain,
+    make_branching,
+    make_lives,
+    make_slippery_chain,
+)
 
 import safemargin as sm
 from safemargin.errors import (
@@ -43,8 +51,7 @@ def contents(path: Path) -> dict[str, list[Any]]:
     """Everything in a study that must not depend on how it was collected."""
     with sqlite3.connect(path / DATABASE) as plain:
         return {
-            table: plain.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall()
-            for table in TABLES
+            table: sorted(plain.execute(f"SELECT * FROM {table}").fetchall()) for table in TABLES
         }
 
 
@@ -79,7 +86,7 @@ def test_from_end_to_end(finished: Path, tmp_path: Path) -> None:
         assert again.to_dict() == margins.to_dict()
         validation = study.validate()
         assert [row.n for row in validation.coverage] == [1, 2, 4]
-        pictures = study.plot(tmp_path / "figures")
+        pictures = study.plot(tmp_path / "figures", confidence=0.9)
         assert {path.name for path in pictures} == {"densities.png", "margins.png", "proxies.png"}
 
 
@@ -233,9 +240,11 @@ def test_a_proxy_that_looks_at_n(tmp_path: Path) -> None:
         tuples = study.tuples("own")
         assert tuples.proxies.shape == (16, 3)
         np.testing.assert_allclose(tuples.proxies[:, 2], 4 * tuples.proxies[:, 0])
-        margins = study.fit(proxy="own")
+        margins = study.fit(0.8, proxy="own")
         assert margins.bound.looks_at_n
         assert margins([1.0, 2.0, 4.0], 1e9) == 4
+        validation = study.validate(0.5, proxy="own")
+        assert len(validation.sample_sizes) == 2 * 3
 
 
 def test_two_collections_at_once(finished: Path) -> None:
@@ -346,7 +355,7 @@ def test_export(finished: Path, tmp_path: Path) -> None:
     with sm.Study.open(finished) as study:
         table = study.export(tmp_path / "tuples.csv")
         lines = table.read_text().splitlines()
-        assert lines[0].startswith("phase,episode,step,proxy,proxy_value,n,criticality")
+        assert lines[0].startswith("phase,episode,life,step,proxy,proxy_value,n,criticality")
         assert len(lines) == 1 + 26 * 3 * 3
         with pytest.raises(InvalidInput, match=r"end the name in .csv or .parquet"):
             study.export(tmp_path / "tuples.xlsx")
@@ -369,3 +378,25 @@ def test_a_bundled_agent_with_one_and_with_two_workers(tmp_path: Path) -> None:
     with sm.Study.open(tmp_path / "1") as study:  # all it needs is in the study
         study.collect(natural=6, spread=5, workers=1)
         assert study.status().moments == {"natural": 6, "spread": 5}
+
+
+def test_lives_are_episodes_of_one_game(tmp_path: Path) -> None:
+    settings = sm.Settings(n_values=(1, 2, 4), trials=8, opening=4)
+    for name, calls in {"at once": [(7, 5, 1)], "in parts": [(2, 1, 2), (7, 5, 3)]}.items():
+        for natural, spread, workers in calls:
+            with create(tmp_path / name, make_lives, settings=settings) as study:
+                study.collect(natural=natural, spread=spread, workers=workers)
+    with sm.Study.open(tmp_path / "at once") as study:
+        store = study._store
+        natural = [
+            moment.episode for moment in store.moments() if moment.episode.phase == "natural"
+        ]
+        assert [(key.index, key.life) for key in natural] == [
+            *[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0)]
+        ]
+        assert study.status().moments == {"natural": 7, "spread": 5}
+        first, second = (store.episode(key) for key in natural[:2])
+        assert first.seed == second.seed
+        assert second.opening == 0
+        assert first.fingerprint != second.fingerprint
+    assert contents(tmp_path / "at once") == contents(tmp_path / "in parts")

@@ -143,3 +143,30 @@ def lean(observations: np.ndarray) -> np.ndarray:
     """Scores of a policy for CartPole: steer the cart under the pole."""
     push = observations @ np.array([[0.3], [0.5], [3.0], [1.5]], np.float32)
     return np.concatenate([-push, push], axis=1)
+
+
+class Lives(gym.Wrapper[Any, Any, Any, Any]):
+    """A world with several lives: an end that is not the last goes on where it was."""
+
+    def __init__(self, env: gym.Env[Any, Any], lives: int) -> None:
+        super().__init__(env)
+        self.lives = self.lives_left = lives
+        self.game_goes_on = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is None and self.game_goes_on:
+            self.game_goes_on = False
+            return self.env.reset()  # the inner world draws its next start by itself
+        self.lives_left, self.game_goes_on = self.lives, False
+        return self.env.reset(seed=seed)
+
+    def step(self, action: int) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated:
+            self.lives_left -= 1
+            self.game_goes_on = self.lives_left > 0
+        return observation, reward, terminated, truncated, info
+
+
+def make_lives() -> gym.Env[Any, Any]:
+    return Lives(TableWorld(branching(40), starts=30), lives=3)

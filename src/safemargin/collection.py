@@ -8,12 +8,13 @@ more moments later extends a study; it never changes what is in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Protocol
 
-from safemargin.engines import Engine, EpisodeTask, MomentTask, Piece
+from safemargin.engines import Engine, EpisodeTask, MomentTask
 from safemargin.errors import StudyIncomplete
-from safemargin.records import PHASES, Episode, EpisodeKey, Moment, Phase
+from safemargin.records import PHASES, EpisodeKey, Moment, Phase
 from safemargin.selection import eligible_steps, select_natural, select_spread
 from safemargin.settings import Settings
 from safemargin.store import Store
@@ -54,6 +55,55 @@ def collect(
     _measure(store, engine, settings, chosen, progress)
 
 
+class _Episodes:
+    """The finished episodes of one phase, game by game: which of them have a step to select."""
+
+    def __init__(self, phase: Phase, settings: Settings) -> None:
+        self.phase = phase
+        self.settings = settings
+        self.games: dict[int, dict[EpisodeKey, bool]] = {}
+
+    def add(self, key: EpisodeKey, opening: int, steps: int, cut: bool) -> None:
+        """Take note of an episode; all lives of a game are added before anything is asked."""
+        steps_left = eligible_steps(opening=opening, steps=steps, cut=cut, settings=self.settings)
+        self.games.setdefault(key.index, {})[key] = bool(steps_left)
+
+    @property
+    def eligible(self) -> int:
+        """How many there are in all, gaps between the games or not."""
+        return sum(sum(lives.values()) for lives in self.games.values())
+
+    def first(self, count: int) -> list[EpisodeKey]:
+        """The first eligible ones of the games without gaps from number 0."""
+        keys: list[EpisodeKey] = []
+        number = 0
+        while len(keys) < count and number in self.games:
+            keys += [key for key, usable in sorted(self.games[number].items()) if usable]
+            number += 1
+        return keys[:count]
+
+    def missing(self, count: int) -> Iterator[int]:
+        """Games to run until there are enough, one eligible life expected of each in flight."""
+        number = handed_out = 0
+        known = len(self.games)
+        while self.eligible + handed_out - (len(self.games) - known) < count:
+            if number not in self.games:
+                handed_out += 1
+                yield number
+            number += 1
+
+    def refuse_short_ones(self) -> None:
+        """StudyIncomplete where hardly any episode is long enough to choose a step from."""
+        tried = sum(len(lives) for lives in self.games.values())
+        if tried >= 50 and self.eligible < tried * 0.02:
+            raise StudyIncomplete(
+                f"{tried - self.eligible} of {tried} episodes have no step to select: they are not "
+                f"longer than the opening (up to {self.settings.opening}) and the last "
+                f"{self.settings.excluded_steps} steps, which are left out; use smaller n or a "
+                "smaller exclude_last"
+            )
+
+
 def _run_episodes(
     store: Store,
     engine: Engine,
@@ -61,69 +111,35 @@ def _run_episodes(
     wanted: dict[Phase, int],
     progress: Progress,
 ) -> dict[Phase, list[EpisodeKey]]:
-    """Pass 1: for each phase the first so many episodes, by number, with a step to select."""
+    """Pass 1: for each phase the first so many episodes, by game and life, with a step to select.
 
-    def usable(opening: int, steps: int, cut: bool) -> bool:
-        return bool(eligible_steps(opening=opening, steps=steps, cut=cut, settings=settings))
-
-    eligible = {key: usable(*outline) for key, outline in store.episode_outlines().items()}
-    while True:
-        chosen = {phase: _first_eligible(eligible, phase, wanted[phase]) for phase in PHASES}
-        missing = [
-            key for phase in PHASES for key in _missing(eligible, phase, wanted[phase], chosen)
-        ]
-        done = sum(len(keys) for keys in chosen.values())
-        progress.stage("episodes", total=done + len(missing), done=done)
-        if not missing:
-            return chosen
-        for piece in engine.run(EpisodeTask(key) for key in missing):
-            episode = piece.result
-            if not isinstance(episode, Episode):
-                raise TypeError(f"an episode task gave {type(episode).__name__}")
-            store.add_episode(episode, seconds=piece.seconds)
-            eligible[episode.key] = usable(episode.opening, episode.steps, episode.cut)
-            progress.advance(episode.steps)
-        _refuse_short_episodes(eligible, settings)
-
-
-def _first_eligible(eligible: dict[EpisodeKey, bool], phase: Phase, count: int) -> list[EpisodeKey]:
-    """The first `count` eligible episodes of the run without gaps from number 0."""
-    keys: list[EpisodeKey] = []
-    number = 0
-    while len(keys) < count and (key := EpisodeKey(phase, number)) in eligible:
-        if eligible[key]:
-            keys.append(key)
-        number += 1
-    return keys
-
-
-def _missing(
-    eligible: dict[EpisodeKey, bool],
-    phase: Phase,
-    count: int,
-    chosen: dict[Phase, list[EpisodeKey]],
-) -> Iterator[EpisodeKey]:
-    """The next episodes to run so that, were all of them eligible, there would be enough."""
-    lacking = count - len(chosen[phase])
-    number = 0
-    while lacking > 0:
-        key = EpisodeKey(phase, number)
-        if key not in eligible:
-            yield key
-            lacking -= 1
-        elif eligible[key] and key not in chosen[phase]:
-            lacking -= 1
-        number += 1
-
-
-def _refuse_short_episodes(eligible: dict[EpisodeKey, bool], settings: Settings) -> None:
-    tried, usable = len(eligible), sum(eligible.values())
-    if tried >= 50 and usable < tried * 0.02:
-        raise StudyIncomplete(
-            f"{tried - usable} of {tried} episodes have no step to select: they are not longer "
-            f"than the opening (up to {settings.opening}) and the last {settings.excluded_steps} "
-            "steps, which are left out; use smaller n or a smaller exclude_last"
-        )
+    Several workers, or games with several lives, may run a game or two more than it takes. Those
+    are dropped again, so that what a study holds does not depend on the workers.
+    """
+    phases = {phase: _Episodes(phase, settings) for phase in PHASES}
+    for key, outline in store.episode_outlines().items():
+        phases[key.phase].add(key, *outline)
+    total = sum(wanted.values())
+    chosen: dict[Phase, list[EpisodeKey]] = {}
+    for phase, episodes in phases.items():
+        while len(keys := episodes.first(wanted[phase])) < wanted[phase]:
+            before = sum(map(len, chosen.values()))
+            progress.stage("episodes", total=total, done=before + len(keys))
+            tasks = (
+                EpisodeTask(EpisodeKey(phase, number)) for number in episodes.missing(wanted[phase])
+            )
+            for piece in engine.run(tasks):
+                if isinstance(piece.result, tuple):
+                    raise TypeError("an episode task gave a measurement")
+                store.add_episodes(piece.result, seconds=piece.seconds)
+                for episode in piece.result:
+                    episodes.add(episode.key, episode.opening, episode.steps, episode.cut)
+                progress.advance(sum(episode.steps for episode in piece.result))
+                episodes.refuse_short_ones()
+        chosen[phase] = keys
+        used = [moment.episode for moment in store.moments() if moment.episode.phase == phase]
+        store.drop_games(phase, after=max([key.index for key in keys + used], default=-1))
+    return chosen
 
 
 def _select(
@@ -157,9 +173,24 @@ def _measure(
             todo.append((moment, left))
     total = len(moments) * len(settings.n_values)
     progress.stage("criticality", total=total, done=total - sum(len(left) for _, left in todo))
-    tasks = (MomentTask(store.episode(moment.episode), moment, left) for moment, left in todo)
+    tasks = (
+        MomentTask(
+            store.episode(moment.episode),
+            moment,
+            left,
+            tuple(
+                store.actions(replace(moment.episode, life=life))
+                for life in range(moment.episode.life)
+            ),
+        )
+        for moment, left in todo
+    )
     for piece in engine.run(tasks):
-        _keep_measurement(store, piece, progress)
+        if isinstance(piece.result, list):
+            raise TypeError("a moment task gave episodes")
+        moment, measurement = piece.result
+        store.add_measurement(moment, measurement, seconds=piece.seconds)
+        progress.advance(measurement.steps)
 
 
 def _interleave(moments: list[Moment]) -> Iterator[Moment]:
@@ -167,11 +198,3 @@ def _interleave(moments: list[Moment]) -> Iterator[Moment]:
     by_phase = [[moment for moment in moments if moment.episode.phase == p] for p in PHASES]
     for pair in zip_longest(*by_phase):
         yield from (moment for moment in pair if moment is not None)
-
-
-def _keep_measurement(store: Store, piece: Piece, progress: Progress) -> None:
-    if isinstance(piece.result, Episode):
-        raise TypeError("a moment task gave an episode")
-    moment, measurement = piece.result
-    store.add_measurement(moment, measurement, seconds=piece.seconds)
-    progress.advance(measurement.steps)

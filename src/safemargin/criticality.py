@@ -14,7 +14,7 @@ from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
 from safemargin.plans import Planner
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy
-from safemargin.records import Episode, EpisodeKey, Estimate, Floats, Measurement
+from safemargin.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
 from safemargin.rollouts import Point, Runner, Streams, Trial
 from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
@@ -40,20 +40,29 @@ class MomentMeasurer:
     perturbed and unperturbed, are then less noisy, and each trial still follows the definition.
     """
 
-    def __init__(self, runner: Runner, episode: Episode, step: int, randomness: Randomness) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        episode: Episode,
+        step: int,
+        randomness: Randomness,
+        *,
+        earlier_lives: Sequence[Array] = (),
+    ) -> None:
         self.runner = runner
         self.settings = runner.settings
         self.randomness = randomness
         self.keys = (*episode.key.stream_keys, step)
         self.steps = 0
-        self.point = runner.go_to(episode, step)
+        self.point = runner.go_to(episode, step, earlier_lives)
         if not runner.repeats(self.point, episode, step):
             raise EnvironmentFault(
                 f"a rollout from the restored state at step {step} of episode {episode.key} did "
                 "not repeat the recorded episode: the environment hides state from its snapshot; "
                 "run the doctor on it"
             )
-        self.steps += step + min(episode.steps - step, self.settings.horizon)
+        self.steps += sum(map(len, earlier_lives)) + step
+        self.steps += min(episode.steps - step, self.settings.horizon)
         self.planner = Planner(
             self.settings,
             runner.random_actions,

@@ -11,6 +11,7 @@ from safemargin.store import Store
 COLUMNS = (
     "phase",
     "episode",
+    "life",
     "step",
     "proxy",
     "proxy_value",
@@ -26,7 +27,9 @@ COLUMNS = (
 
 def export_tuples(store: Store, path: Path) -> Path:
     """One row for each moment, proxy and n."""
-    rows = store.query(f"SELECT {', '.join(COLUMNS)} FROM tuples ORDER BY phase, episode, proxy, n")
+    rows = store.query(
+        f"SELECT {', '.join(COLUMNS)} FROM tuples ORDER BY phase, episode, life, proxy, n"
+    )
     if not rows:
         raise StudyIncomplete(f"the study in {store.folder} holds no tuples to export yet")
     try:

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.errors import InvalidInput
+
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
@@ -20,18 +22,28 @@ PHASES: tuple[Phase, ...] = ("natural", "spread")
 
 @dataclass(frozen=True, slots=True, order=True)
 class EpisodeKey:
-    """Which episode of a study: its phase and its number within the phase."""
+    """Which episode of a study: its phase, its number within the phase, and which life.
+
+    Where an environment ends an episode with each life of a game (`atari:GAME`), the lives of one
+    game share the number and the start; elsewhere there is only life 0.
+    """
 
     phase: Phase
     index: int
+    life: int = 0
 
     @property
-    def stream_keys(self) -> tuple[int, int]:
-        """What an episode's random streams are keyed by."""
+    def game_keys(self) -> tuple[int, int]:
+        """What the start that all lives share is keyed by."""
         return PHASES.index(self.phase), self.index
 
+    @property
+    def stream_keys(self) -> tuple[int, int, int]:
+        """What an episode's own random streams are keyed by."""
+        return *self.game_keys, self.life
+
     def __str__(self) -> str:
-        return f"{self.phase} {self.index}"
+        return f"{self.phase} {self.index}" + (f" life {self.life}" if self.life else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,18 @@ class Tuples:
     trials: npt.NDArray[np.int64]  # [moments, n]
     n_values: tuple[int, ...]
     proxy: str
+    groups: npt.NDArray[np.int64] | None = None  # [moments] equal for one game, and for copies
+    runs: Floats | None = None  # [moments, runs, n] losses of single runs, where asked for
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def losses(self, estimand: Literal["mean", "single-run"]) -> Floats:
+        """What a fit bounds: the mean loss [moments, n], or that of runs [moments, runs, n]."""
+        if estimand == "mean":
+            return self.criticalities
+        if self.runs is None:
+            raise InvalidInput(
+                "these tuples hold no single runs; take study.tuples(estimand='single-run')"
+            )
+        return self.runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,12 +64,24 @@ class Runner:
         self.policy_actions = PolicyActions(space, policy.kind, settings)
         self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
 
+    def run_game(self, key: EpisodeKey) -> list[Episode]:
+        """An episode, and those that follow in the same game where each life is one."""
+        episodes = [self.run_episode(key)]
+        while self.simulator.game_goes_on:
+            last = episodes[-1]
+            following = replace(last.key, life=last.key.life + 1)
+            first = self.simulator.next_life()
+            episodes.append(self._run(following, last.seed, first, self._no_uniforms))
+        return episodes
+
     def run_episode(self, key: EpisodeKey, *, seed: int | None = None) -> Episode:
         """An episode under the policy, after a random opening where the settings ask for one."""
-        settings, simulator = self.settings, self.simulator
         if seed is None:
-            seed = environment_seed(settings.seed, *key.stream_keys)
-        opening = self._opening(key)
+            seed = environment_seed(self.settings.seed, *key.game_keys)
+        return self._run(key, seed, self.simulator.reset(seed), self._opening(key))
+
+    def _run(self, key: EpisodeKey, seed: int, observation: Any, opening: Floats) -> Episode:
+        settings, simulator = self.settings, self.simulator
         generator = None
         if not self.policy_actions.deterministic:
             generator = stream(settings.seed, Purpose.EPISODE_POLICY, *key.stream_keys)
@@ -80,7 +92,6 @@ class Runner:
         rewards: list[float] = []
         scores: list[npt.NDArray[np.float32]] = []
 
-        observation = simulator.reset(seed)
         memory = self.policy.initial_memory(1)
         terminated = truncated = False
         while not (terminated or truncated) and len(rewards) < settings.max_episode_steps:
@@ -132,12 +143,19 @@ class Runner:
             cut=not (terminated or truncated),
         )
 
-    def go_to(self, episode: Episode, step: int) -> Point:
-        """Replay an episode's recorded actions up to a step and save the state there.
+    def go_to(self, episode: Episode, step: int, earlier_lives: Sequence[Array] = ()) -> Point:
+        """Replay recorded actions from the game's start up to a step and save the state there.
 
-        Raises EnvironmentFault where the replay does not give the recorded rewards and scores.
+        `earlier_lives` are the actions of the lives before the episode's own. Raises
+        EnvironmentFault where the replay does not give the recorded rewards and scores.
         """
         observation = self.simulator.reset(episode.seed)
+        for actions in earlier_lives:
+            for action in actions:
+                self.simulator.step(native_action(action))
+            if not self.simulator.game_goes_on:
+                raise _diverged(episode, 0)
+            observation = self.simulator.next_life()
         memory = self.policy.initial_memory(1)
         for position in range(step):
             if memory is not None:
@@ -214,12 +232,16 @@ class Runner:
         counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
         return math.fsum(counted * self.discounts[: len(counted)])
 
+    @property
+    def _no_uniforms(self) -> Floats:
+        return np.empty((0, self.random_actions.width))
+
     def _opening(self, key: EpisodeKey) -> Floats:
         """The uniform numbers behind the random opening, [length, width]."""
         limit = self.settings.opening
         if limit == 0:
-            return np.empty((0, self.random_actions.width))
-        generator = stream(self.settings.seed, Purpose.OPENING, *key.stream_keys)
+            return self._no_uniforms
+        generator = stream(self.settings.seed, Purpose.OPENING, *key.game_keys)
         return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
 
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:

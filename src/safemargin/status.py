@@ -51,7 +51,7 @@ def study_status(store: Store, settings: Settings) -> Status:
     complete = dict(
         query(
             "SELECT phase, COUNT(*) FROM (SELECT phase FROM estimates "
-            "GROUP BY phase, episode HAVING COUNT(*) = ?) GROUP BY phase",
+            "GROUP BY phase, episode, life HAVING COUNT(*) = ?) GROUP BY phase",
             per_moment,
         )
     )
@@ -62,7 +62,7 @@ def study_status(store: Store, settings: Settings) -> Status:
     chosen, distinct_episodes, distinct_moments = query(
         "SELECT COUNT(*), COUNT(DISTINCT fingerprint), "
         "COUNT(DISTINCT fingerprint || ' ' || (step - opening)) "
-        "FROM moments JOIN episodes USING (phase, episode)"
+        "FROM moments JOIN episodes USING (phase, episode, life)"
     )[0]
     steps, seconds = query("SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0) FROM costs")[0]
     wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}

@@ -11,14 +11,15 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
-from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement, Moment
+from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement, Moment, Phase
 
 FORMAT = 1
 DATABASE = "study.db"
@@ -31,6 +32,7 @@ CREATE TABLE meta (
 CREATE TABLE episodes (
     phase TEXT NOT NULL,                -- 'natural' or 'spread'
     episode INTEGER NOT NULL,           -- number within the phase
+    life INTEGER NOT NULL,              -- of the same game; 0 where there are no lives
     seed INTEGER NOT NULL,
     opening INTEGER NOT NULL,           -- leading random actions
     steps INTEGER NOT NULL,
@@ -40,32 +42,36 @@ CREATE TABLE episodes (
     actions BLOB NOT NULL,
     rewards BLOB NOT NULL,
     scores BLOB NOT NULL,
-    PRIMARY KEY (phase, episode)
+    PRIMARY KEY (phase, episode, life)
 ) WITHOUT ROWID;
 CREATE TABLE episode_proxies (
     phase TEXT NOT NULL,
     episode INTEGER NOT NULL,
+    life INTEGER NOT NULL,
     proxy TEXT NOT NULL,
     proxies BLOB NOT NULL,              -- one value a step
-    PRIMARY KEY (phase, episode, proxy)
+    PRIMARY KEY (phase, episode, life, proxy)
 ) WITHOUT ROWID;
 CREATE TABLE moments (
     phase TEXT NOT NULL,
     episode INTEGER NOT NULL,
+    life INTEGER NOT NULL,
     step INTEGER NOT NULL,
-    PRIMARY KEY (phase, episode)
+    PRIMARY KEY (phase, episode, life)
 ) WITHOUT ROWID;
 CREATE TABLE moment_proxies (
     phase TEXT NOT NULL,
     episode INTEGER NOT NULL,
+    life INTEGER NOT NULL,
     proxy TEXT NOT NULL,
     n INTEGER NOT NULL,                 -- 0: the proxy does not look at n
     value REAL NOT NULL,
-    PRIMARY KEY (phase, episode, proxy, n)
+    PRIMARY KEY (phase, episode, life, proxy, n)
 ) WITHOUT ROWID;
 CREATE TABLE estimates (
     phase TEXT NOT NULL,
     episode INTEGER NOT NULL,
+    life INTEGER NOT NULL,
     n INTEGER NOT NULL,
     criticality REAL NOT NULL,
     half_width REAL NOT NULL,
@@ -75,22 +81,23 @@ CREATE TABLE estimates (
     unperturbed REAL NOT NULL,
     perturbed_returns BLOB NOT NULL,
     unperturbed_returns BLOB NOT NULL,
-    PRIMARY KEY (phase, episode, n)
+    PRIMARY KEY (phase, episode, life, n)
 ) WITHOUT ROWID;
 CREATE TABLE costs (                    -- the only table that differs from run to run
     phase TEXT NOT NULL,
     episode INTEGER NOT NULL,
+    life INTEGER NOT NULL,
     n INTEGER NOT NULL,                 -- 0: the episode itself
     steps INTEGER NOT NULL,             -- simulator steps
     seconds REAL NOT NULL,              -- of one worker
-    PRIMARY KEY (phase, episode, n)
+    PRIMARY KEY (phase, episode, life, n)
 ) WITHOUT ROWID;
 CREATE VIEW tuples AS
-    SELECT phase, episode, step, proxy, value AS proxy_value, estimates.n AS n,
+    SELECT phase, episode, life, step, proxy, value AS proxy_value, estimates.n AS n,
            criticality, half_width, trials, exact, capped, unperturbed
     FROM estimates
-    JOIN moments USING (phase, episode)
-    JOIN moment_proxies USING (phase, episode)
+    JOIN moments USING (phase, episode, life)
+    JOIN moment_proxies USING (phase, episode, life)
     WHERE moment_proxies.n = 0 OR moment_proxies.n = estimates.n;
 """
 
@@ -198,53 +205,73 @@ class Store:
 
     # -- episodes ------------------------------------------------------------------------------
 
-    def add_episode(self, episode: Episode, *, seconds: float) -> None:
-        """Write one finished episode; a second copy of the same one changes nothing."""
-        phase, index = episode.key.phase, episode.key.index
-        ended = "cut" if episode.cut else "terminated" if episode.terminated else "truncated"
+    def add_episodes(self, episodes: Sequence[Episode], *, seconds: float) -> None:
+        """Write the finished episodes of one game; a second copy of them changes nothing."""
         with self._transaction():
+            for episode in episodes:
+                self._add_episode(episode, seconds=seconds / len(episodes))
+
+    def _add_episode(self, episode: Episode, *, seconds: float) -> None:
+        key = astuple(episode.key)
+        ended = "cut" if episode.cut else "terminated" if episode.terminated else "truncated"
+        self._query(
+            "INSERT INTO episodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+            *key,
+            episode.seed,
+            episode.opening,
+            episode.steps,
+            float(episode.rewards.sum()),
+            ended,
+            episode.fingerprint,
+            pack(episode.actions),
+            pack(episode.rewards),
+            pack(episode.scores),
+        )
+        for name, values in episode.proxies.items():
             self._query(
-                "INSERT INTO episodes VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
-                phase,
-                index,
-                episode.seed,
-                episode.opening,
-                episode.steps,
-                float(episode.rewards.sum()),
-                ended,
-                episode.fingerprint,
-                pack(episode.actions),
-                pack(episode.rewards),
-                pack(episode.scores),
+                "INSERT INTO episode_proxies VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING",
+                *key,
+                name,
+                pack(values),
             )
-            for name, values in episode.proxies.items():
-                self._query(
-                    "INSERT INTO episode_proxies VALUES (?,?,?,?) ON CONFLICT DO NOTHING",
-                    phase,
-                    index,
-                    name,
-                    pack(values),
-                )
-            self._query(
-                "INSERT INTO costs VALUES (?,?,0,?,?) ON CONFLICT DO NOTHING",
-                phase,
-                index,
-                episode.steps,
-                seconds,
-            )
+        self._query(
+            "INSERT INTO costs VALUES (?,?,?,0,?,?) ON CONFLICT DO NOTHING",
+            *key,
+            episode.steps,
+            seconds,
+        )
 
     def episode_outlines(self) -> dict[EpisodeKey, tuple[int, int, bool]]:
         """For every finished episode: opening, steps, and whether it was cut."""
-        rows = self._query("SELECT phase, episode, opening, steps, ended = 'cut' FROM episodes")
-        return {EpisodeKey(row[0], row[1]): (row[2], row[3], bool(row[4])) for row in rows}
+        rows = self._query(
+            "SELECT phase, episode, life, opening, steps, ended = 'cut' FROM episodes "
+            "ORDER BY phase, episode, life"
+        )
+        return {EpisodeKey(*row[:3]): (row[3], row[4], bool(row[5])) for row in rows}
+
+    def drop_games(self, phase: Phase, *, after: int) -> None:
+        """Forget the games with higher numbers; none of them may hold a moment."""
+        with self._transaction():
+            for table in ("episodes", "episode_proxies", "costs"):
+                self._query(f"DELETE FROM {table} WHERE phase = ? AND episode > ?", phase, after)
+
+    def actions(self, key: EpisodeKey) -> Array:
+        """The recorded actions of one episode."""
+        row = self._query(
+            "SELECT actions FROM episodes WHERE phase = ? AND episode = ? AND life = ?",
+            *astuple(key),
+        ).fetchone()
+        if row is None:
+            raise StudyError(f"the study in {self.folder} has no episode {key}")
+        with _disk_errors(self.folder):
+            return unpack(row[0])
 
     def episode(self, key: EpisodeKey) -> Episode:
         """One episode, whole."""
         row = self._query(
             "SELECT seed, opening, ended, actions, rewards, scores FROM episodes "
-            "WHERE phase = ? AND episode = ?",
-            key.phase,
-            key.index,
+            "WHERE phase = ? AND episode = ? AND life = ?",
+            *astuple(key),
         ).fetchone()
         if row is None:
             raise StudyError(f"the study in {self.folder} has no episode {key}")
@@ -261,9 +288,8 @@ class Store:
                     name: unpack(values)
                     for name, values in self._query(
                         "SELECT proxy, proxies FROM episode_proxies "
-                        "WHERE phase = ? AND episode = ?",
-                        key.phase,
-                        key.index,
+                        "WHERE phase = ? AND episode = ? AND life = ?",
+                        *astuple(key),
                     )
                 },
                 terminated=ended == "terminated",
@@ -278,11 +304,10 @@ class Store:
         n_values = self.meta("settings")["n_values"]
         with self._transaction():
             for moment, episode in moments:
-                phase, index = moment.episode.phase, moment.episode.index
+                key = astuple(moment.episode)
                 self._query(
-                    "INSERT INTO moments VALUES (?,?,?) ON CONFLICT DO NOTHING",
-                    phase,
-                    index,
+                    "INSERT INTO moments VALUES (?,?,?,?) ON CONFLICT DO NOTHING",
+                    *key,
                     moment.step,
                 )
                 for name, values in episode.proxies.items():
@@ -290,9 +315,9 @@ class Store:
                     columns = [0] if values.ndim == 1 else n_values
                     for n, value in zip(columns, at_step, strict=True):
                         self._query(
-                            "INSERT INTO moment_proxies VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING",
-                            phase,
-                            index,
+                            "INSERT INTO moment_proxies VALUES (?,?,?,?,?,?) "
+                            "ON CONFLICT DO NOTHING",
+                            *key,
                             name,
                             n,
                             float(value),
@@ -300,20 +325,19 @@ class Store:
 
     def moments(self) -> list[Moment]:
         """All selected moments, by phase and episode."""
-        rows = self._query("SELECT phase, episode, step FROM moments ORDER BY phase, episode")
-        return [Moment(EpisodeKey(phase, index), step) for phase, index, step in rows]
+        rows = self._query("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
+        return [Moment(EpisodeKey(*row[:3]), row[3]) for row in rows]
 
     # -- estimates -----------------------------------------------------------------------------
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""
-        phase, index = moment.episode.phase, moment.episode.index
+        key = astuple(moment.episode)
         estimate = measurement.estimate
         with self._transaction():
             self._query(
-                "INSERT INTO estimates VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
-                phase,
-                index,
+                "INSERT INTO estimates VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+                *key,
                 estimate.n,
                 estimate.mean,
                 estimate.half_width,
@@ -325,9 +349,8 @@ class Store:
                 pack(measurement.unperturbed),
             )
             self._query(
-                "INSERT INTO costs VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING",
-                phase,
-                index,
+                "INSERT INTO costs VALUES (?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+                *key,
                 estimate.n,
                 measurement.steps,
                 seconds,
@@ -335,17 +358,17 @@ class Store:
 
     def estimated(self) -> set[tuple[EpisodeKey, int]]:
         """Which (episode, n) are finished."""
-        rows = self._query("SELECT phase, episode, n FROM estimates")
-        return {(EpisodeKey(phase, index), n) for phase, index, n in rows}
+        rows = self._query("SELECT phase, episode, life, n FROM estimates")
+        return {(EpisodeKey(*row[:3]), row[3]) for row in rows}
 
     def measurement(self, key: EpisodeKey, n: int) -> Measurement:
         """One finished measurement with its raw returns."""
         row = self._query(
             "SELECT criticality, half_width, trials, exact, unperturbed, capped, "
             "perturbed_returns, unperturbed_returns, costs.steps FROM estimates "
-            "JOIN costs USING (phase, episode, n) WHERE phase = ? AND episode = ? AND n = ?",
-            key.phase,
-            key.index,
+            "JOIN costs USING (phase, episode, life, n) "
+            "WHERE phase = ? AND episode = ? AND life = ? AND n = ?",
+            *astuple(key),
             n,
         ).fetchone()
         if row is None:

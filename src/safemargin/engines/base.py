@@ -15,7 +15,7 @@ from safemargin.criticality import MomentMeasurer, Randomness
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.policies.base import Policy
 from safemargin.proxies import Proxy
-from safemargin.records import Episode, EpisodeKey, Measurement, Moment
+from safemargin.records import Array, Episode, EpisodeKey, Measurement, Moment
 from safemargin.rollouts import Runner
 from safemargin.settings import Settings
 
@@ -34,7 +34,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTask:
-    """Run one episode."""
+    """Run one episode, and those that follow in the same game where each life is one."""
 
     key: EpisodeKey
 
@@ -46,6 +46,8 @@ class MomentTask:
     episode: Episode
     moment: Moment
     n_values: tuple[int, ...]
+    earlier_lives: tuple[Array, ...] = ()
+    """The actions of the lives before the episode's own, in the same game."""
 
 
 Task = EpisodeTask | MomentTask
@@ -53,9 +55,9 @@ Task = EpisodeTask | MomentTask
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One finished piece of a task: an episode, or the measurement of a moment for one n."""
+    """One finished piece of a task: the episodes of a game, or a moment measured for one n."""
 
-    result: Episode | tuple[Moment, Measurement]
+    result: list[Episode] | tuple[Moment, Measurement]
     seconds: float
 
 
@@ -81,9 +83,15 @@ class Worker:
         """The pieces of one task, each as soon as it is finished."""
         began = time.perf_counter()
         if isinstance(task, EpisodeTask):
-            yield Piece(self.runner.run_episode(task.key), time.perf_counter() - began)
+            yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
             return
-        measurer = MomentMeasurer(self.runner, task.episode, task.moment.step, self.randomness)
+        measurer = MomentMeasurer(
+            self.runner,
+            task.episode,
+            task.moment.step,
+            self.randomness,
+            earlier_lives=task.earlier_lives,
+        )
         for n in task.n_values:
             measurement = measurer.measure(n)
             now = time.perf_counter()

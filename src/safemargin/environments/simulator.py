@@ -63,6 +63,7 @@ class Simulator(ABC):
         """Outermost first."""
         self.name = name_of(env)
         self._ask_mask = _mask_method(self.layers)
+        self._tells_lives = any("game_goes_on" in vars(layer) for layer in self.layers)
 
     def reset(self, seed: int) -> Any:
         """Begin an episode; returns the first observation."""
@@ -75,6 +76,20 @@ class Simulator(ABC):
             raise EnvironmentFault(
                 f"{self.name}: reset(seed={seed}) raised {_told(error)}"
             ) from error
+        self.ended = False
+        self._observe(observation, info)
+        return copied(self.observation)
+
+    @property
+    def game_goes_on(self) -> bool:
+        """Whether the episode ended with a life of a game that has more (see `atari.OneLife`)."""
+        return self.ended and self._tells_lives and bool(self.env.get_wrapper_attr("game_goes_on"))
+
+    def next_life(self) -> Any:
+        """Begin the next episode of the same game; returns its first observation."""
+        if not self.game_goes_on:
+            raise InvalidInput(f"{self.name}: there is no further life; reset it instead")
+        observation, info = self.env.reset()
         self.ended = False
         self._observe(observation, info)
         return copied(self.observation)

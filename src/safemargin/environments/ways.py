@@ -63,6 +63,9 @@ class _Reseeding:
         return np.random.Generator(source)
 
 
+_NEXT_LIFE = "the next life begins"
+
+
 class ReplaySimulator(Simulator):
     """Goes back by resetting with the same seed and repeating the actions."""
 
@@ -81,6 +84,10 @@ class ReplaySimulator(Simulator):
         self._history.append(copied(action))
         return super().step(action)
 
+    def next_life(self) -> Any:
+        self._history.append(_NEXT_LIFE)
+        return super().next_life()
+
     def reseed(self, generator: np.random.Generator) -> None:
         bits = generator.bit_generator
         self._history.append(_Reseeding(type(bits), bits.state))
@@ -95,6 +102,8 @@ class ReplaySimulator(Simulator):
         for event in history:
             if isinstance(event, _Reseeding):
                 self.reseed(event.generator())
+            elif event is _NEXT_LIFE:
+                self.next_life()
             else:
                 self.step(event)
         if not same(self.observation, snapshot.observation):
