@@ -64,7 +64,7 @@ def test_a_trial_takes_the_given_random_actions_and_then_the_policys() -> None:
     point = runner.go_to(episode, 6)
     # From place 6 in the good lane: action 1 (uniform 0.9) leads to the poor lane, whose next
     # way back is at place 10; the reward belongs to the lane one stands in when acting.
-    trial = runner.run_trial(point, np.array([[0.9]]), Streams())
+    trial, _ = runner.run_trial(point, np.array([[0.9]]), Streams())
     place = np.arange(6, 40)
     good = 0.5 + place / 40
     poor = np.where(place % 3 == 0, -0.25, 0.0)
@@ -84,15 +84,15 @@ def test_trials_from_one_point_do_not_disturb_one_another() -> None:
 
 
 def test_the_horizon_ends_a_trial() -> None:
-    runner = runner_in(TableWorld(chain(60)), gamma=0.5, horizon_error=0.25)
+    runner = runner_in(TableWorld(chain(60)), gamma=0.5, horizon_error=0.25, n_values=(1,))
     point = runner.go_to(runner.run_episode(KEY), 0)
-    trial = runner.run_trial(point, NOTHING, Streams())
-    assert trial.rewards == (1.0, 1.0)
+    trial, _ = runner.run_trial(point, NOTHING, Streams())
+    assert trial.rewards == [1.0, 1.0]
     assert not trial.ended
 
 
 def test_discounting_by_hand_and_without_rounding() -> None:
-    runner = runner_in(TableWorld(chain(5)), gamma=0.5, horizon_error=0.05)  # horizon 5
+    runner = runner_in(TableWorld(chain(5)), gamma=0.5, horizon_error=0.05, n_values=(1,))  # 5
     assert runner.discounted([1, 2, 4, 8, 16, 1000]) == 1 + 1 + 1 + 1 + 1
     assert runner.discounted([]) == 0
     # 1e16 + 1 − 1e16: adding one after another would lose the 1
@@ -143,7 +143,7 @@ def test_a_recurrent_policy_remembers_through_points_and_perturbations() -> None
         assert runner.repeats(point, episode, step)
         # One perturbed step that happens to be the policy's own choice changes nothing.
         own = np.array([[0.1 if episode.actions[step] == 0 else 0.9]])
-        trial = runner.run_trial(point, own, Streams())
+        trial, _ = runner.run_trial(point, own, Streams())
         assert list(trial.rewards) == list(episode.rewards[step:])
 
 

@@ -20,12 +20,12 @@ from safemargin.settings import Settings
     ],
 )
 def test_horizon(gamma: float, error: float, horizon: int) -> None:
-    assert Settings(gamma=gamma, horizon_error=error).horizon == horizon
+    assert Settings(gamma=gamma, horizon_error=error, n_values=(1,)).horizon == horizon
 
 
 @given(gamma=st.floats(0.01, 0.999), error=st.floats(0.001, 0.9))
 def test_horizon_is_the_first_step_at_which_the_error_is_met(gamma: float, error: float) -> None:
-    horizon = Settings(gamma=gamma, horizon_error=error).horizon
+    horizon = Settings(gamma=gamma, horizon_error=error, n_values=(1,)).horizon
     assert gamma**horizon <= error * (1 + 1e-9)
     assert gamma ** (horizon - 1) >= error * (1 - 1e-9)
 
@@ -57,6 +57,7 @@ def test_horizon_is_the_first_step_at_which_the_error_is_met(gamma: float, error
         ({"action_choice": "gredy"}, "action_choice 'gredy' is unknown; did you mean 'greedy'"),
         ({"epsilon": 0.1}, "epsilon has a meaning only with action_choice='epsilon-greedy'"),
         ({"action_choice": "epsilon-greedy", "epsilon": 2}, r"epsilon must lie in \[0, 1\]"),
+        ({"gamma": 0.5}, "n = 32 is longer than the horizon of 7 steps"),
         ({"opening": -1}, "opening must be at least 0"),
         ({"exclude_last": -1}, "exclude_last must be at least 0"),
         ({"max_episode_steps": 0}, "max_episode_steps must be at least 1"),

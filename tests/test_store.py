@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
 from safemargin.records import Episode, EpisodeKey, Estimate, Measurement, Moment
-from safemargin.store import DATABASE, Store, pack, unpack
+from safemargin.store import DATABASE, ENTRIES, Store, pack, unpack
 
 KEY = EpisodeKey("natural", 7)
 
@@ -43,7 +43,8 @@ def a_measurement(n: int) -> Measurement:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.create(tmp_path / "study", {"settings": {"n_values": [1, 4]}})
+    meta = dict.fromkeys(ENTRIES, "something")
+    return Store.create(tmp_path / "study", {**meta, "settings": {"n_values": [1, 4]}})
 
 
 @given(
@@ -184,6 +185,13 @@ def test_a_newer_format_is_not_touched(store: Store) -> None:
     store.set_meta("format", 99)
     store.close()
     with pytest.raises(StudyError, match="has format 99, this safemargin reads 1"):
+        Store.open(store.folder)
+
+
+def test_a_missing_entry_is_damage(store: Store) -> None:
+    store.query("DELETE FROM meta WHERE name = 'settings'")
+    store.close()
+    with pytest.raises(StudyCorrupt, match="the entry 'settings' of its table meta is missing"):
         Store.open(store.folder)
 
 

@@ -34,6 +34,7 @@ from safemargin.errors import (
     StudyIncomplete,
     StudyMismatch,
 )
+from safemargin.records import EpisodeKey
 from safemargin.store import DATABASE, Store
 
 SETTINGS = sm.Settings(
@@ -203,7 +204,7 @@ def test_another_policy_environment_or_settings_is_not_mixed_in(finished: Path) 
         create(finished, policy=other_policy)
     with pytest.raises(StudyMismatch, match="was made with another environment"):
         create(finished, lambda: TableWorld(branching(41), starts=2))
-    with pytest.raises(StudyMismatch, match=r"other settings \(opening: 7, not 6\)"):
+    with pytest.raises(StudyMismatch, match=r"other settings \(opening: 6, not 7\)"):
         create(finished, settings=sm.Settings.from_mapping({**_given(SETTINGS), "opening": 7}))
     with pytest.raises(StudyMismatch, match="records the proxies"):
         create(finished, proxies=[_own_proxy()])
@@ -245,6 +246,38 @@ def test_a_proxy_that_looks_at_n(tmp_path: Path) -> None:
         assert margins([1.0, 2.0, 4.0], 1e9) == 4
         validation = study.validate(0.5, proxy="own")
         assert len(validation.sample_sizes) == 2 * 3
+
+
+def test_single_runs_and_groups(finished: Path) -> None:
+    with sm.Study.open(finished) as study:
+        tuples = study.tuples(estimand="single-run")
+        assert tuples.runs is not None
+        assert tuples.runs.shape == (26, 8, 3)
+        assert np.isfinite(tuples.runs).all()
+        key = EpisodeKey("natural", int(tuples.indices[3]))
+        for column, n in enumerate((1, 2, 4)):
+            measured = study._store.measurement(key, n)
+            known = measured.estimate.unperturbed - measured.perturbed
+            assert set(tuples.runs[3, :, column]) <= set(known)
+        np.testing.assert_array_equal(tuples.losses("single-run"), tuples.runs)
+        plain = study.tuples()
+        assert plain.runs is None
+        with pytest.raises(InvalidInput, match="these tuples hold no single runs; take"):
+            plain.losses("single-run")
+        with pytest.raises(InvalidInput, match="estimand 'singel' is unknown"):
+            study.tuples(estimand="singel")  # type: ignore[arg-type]
+        # Moments of copies of one episode share a label, others do not.
+        prints = [
+            study._store.episode(EpisodeKey(phase, int(index))).fingerprint
+            for phase, index in zip(plain.phases, plain.indices, strict=True)
+        ]
+        assert plain.groups is not None
+        assert len(set(plain.groups)) == len(set(prints)) < 26
+        assert len(set(zip(prints, plain.groups, strict=True))) == len(set(prints))
+        margins = study.fit(0.9, estimand="single-run")
+        assert margins.estimand == "single-run"
+        comparison = study.compare(0.8, proxies=["certainty"], methods=["calibrated"])
+        assert comparison.candidates[0].proxy == "certainty"
 
 
 def test_two_collections_at_once(finished: Path) -> None:

@@ -170,3 +170,12 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
 
 def make_lives() -> gym.Env[Any, Any]:
     return Lives(TableWorld(branching(40), starts=30), lives=3)
+
+
+def go_right(observations: np.ndarray) -> np.ndarray:
+    """Scores of a policy for FrozenLake: right along the edge, then down."""
+    scores = np.zeros((len(observations), 4), np.float32)
+    column = observations.reshape(-1) % 8
+    scores[:, 2] = column < 7
+    scores[:, 1] = column == 7
+    return scores

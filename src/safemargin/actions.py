@@ -29,7 +29,7 @@ class RandomActions:
             if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
                 raise InvalidInput(
                     f"the action space {space} has no bounds, so no action of it is uniformly "
-                    "random; wrap the environment in gymnasium.wrappers.RescaleAction or ClipAction"
+                    "random; give it a space with bounds (gymnasium.wrappers.TransformAction)"
                 )
             self.width = int(np.prod(space.shape))
         elif isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):

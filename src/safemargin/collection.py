@@ -62,11 +62,13 @@ class _Episodes:
         self.phase = phase
         self.settings = settings
         self.games: dict[int, dict[EpisodeKey, bool]] = {}
+        self.cut = 0
 
     def add(self, key: EpisodeKey, opening: int, steps: int, cut: bool) -> None:
         """Take note of an episode; all lives of a game are added before anything is asked."""
         steps_left = eligible_steps(opening=opening, steps=steps, cut=cut, settings=self.settings)
         self.games.setdefault(key.index, {})[key] = bool(steps_left)
+        self.cut += cut
 
     @property
     def eligible(self) -> int:
@@ -95,13 +97,20 @@ class _Episodes:
     def refuse_short_ones(self) -> None:
         """StudyIncomplete where hardly any episode is long enough to choose a step from."""
         tried = sum(len(lives) for lives in self.games.values())
-        if tried >= 50 and self.eligible < tried * 0.02:
+        if tried < 50 or self.eligible >= tried * 0.02:
+            return
+        if self.cut > tried / 2:
             raise StudyIncomplete(
-                f"{tried - self.eligible} of {tried} episodes have no step to select: they are not "
-                f"longer than the opening (up to {self.settings.opening}) and the last "
-                f"{self.settings.excluded_steps} steps, which are left out; use smaller n or a "
-                "smaller exclude_last"
+                f"{self.cut} of {tried} episodes did not end within max_episode_steps "
+                f"({self.settings.max_episode_steps}), which leaves no step with a whole horizon "
+                f"({self.settings.horizon} steps) after it; raise max_episode_steps"
             )
+        raise StudyIncomplete(
+            f"{tried - self.eligible} of {tried} episodes have no step to select: they are not "
+            f"longer than the opening (up to {self.settings.opening}) and the last "
+            f"{self.settings.excluded_steps} steps, which are left out; use smaller n or a "
+            "smaller exclude_last"
+        )
 
 
 def _run_episodes(

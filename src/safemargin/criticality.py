@@ -9,15 +9,22 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from safemargin.coalescing import Meetings
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
 from safemargin.plans import Planner
 from safemargin.policies import load_policy
-from safemargin.policies.base import Policy
+from safemargin.policies.base import Policy, ScoreKind
 from safemargin.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
-from safemargin.rollouts import Point, Runner, Streams, Trial
+from safemargin.rollouts import Point, Runner, Streams
 from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
+
+LEFT_FOR = 16
+"""So many random actions are taken between saving a point and proving its snapshot."""
+
+PROVED_AGAIN = 32
+"""After the trials of each n, so many steps are proven once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +59,14 @@ class MomentMeasurer:
         self.runner = runner
         self.settings = runner.settings
         self.randomness = randomness
+        self.episode = episode
+        self.step = step
         self.keys = (*episode.key.stream_keys, step)
         self.steps = 0
         self.point = runner.go_to(episode, step, earlier_lives)
-        if not runner.repeats(self.point, episode, step):
-            raise EnvironmentFault(
-                f"a rollout from the restored state at step {step} of episode {episode.key} did "
-                "not repeat the recorded episode: the environment hides state from its snapshot; "
-                "run the doctor on it"
-            )
+        self.meetings = Meetings(self.settings.horizon) if randomness.none else None
+        self._leave()
+        self._prove(meetings=self.meetings)
         self.steps += sum(map(len, earlier_lives)) + step
         self.steps += min(episode.steps - step, self.settings.horizon)
         self.planner = Planner(
@@ -81,9 +87,9 @@ class MomentMeasurer:
         perturbed: list[float] = []
         while not rule.stopped:
             trial = len(perturbed)
-            rollout = self._run(plan.uniforms(trial), trial)
-            perturbed.append(self.runner.discounted(rollout.rewards))
+            perturbed.append(self._return(plan.uniforms(trial), trial))
             rule.add(self._unperturbed_return(trial) - perturbed[-1])
+        self._prove(steps=PROVED_AGAIN)
         used = self._unperturbed[: 1 if self.randomness.none else len(perturbed)]
         estimate = Estimate(
             n=n,
@@ -101,19 +107,36 @@ class MomentMeasurer:
             steps=self.steps - before,
         )
 
+    def _leave(self) -> None:
+        """Let something else happen: what the snapshot does not hold is then no longer there."""
+        generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
+        uniforms = generator.random((LEFT_FOR, self.runner.random_actions.width))
+        self.steps += self.runner.leave(self.point, uniforms)
+
+    def _prove(self, *, steps: int | None = None, meetings: Meetings | None = None) -> None:
+        """EnvironmentFault where the restored state no longer repeats the recorded episode."""
+        if not self.runner.repeats(
+            self.point, self.episode, self.step, steps=steps, meetings=meetings
+        ):
+            raise EnvironmentFault(
+                f"a rollout from the restored state at step {self.step} of episode "
+                f"{self.episode.key} did not repeat the recorded episode: the environment hides "
+                "state from its snapshot; run the doctor on it"
+            )
+
     def _unperturbed_return(self, trial: int) -> float:
         if self.randomness.none:
             return self._unperturbed[0]
         while len(self._unperturbed) <= trial:
-            rollout = self._run(self._nothing, len(self._unperturbed))
-            self._unperturbed.append(self.runner.discounted(rollout.rewards))
+            self._unperturbed.append(self._return(self._nothing, len(self._unperturbed)))
         return self._unperturbed[trial]
 
     @property
     def _nothing(self) -> Floats:
         return np.empty((0, self.runner.random_actions.width))
 
-    def _run(self, uniforms: Floats, trial: int) -> Trial:
+    def _return(self, uniforms: Floats, trial: int) -> float:
+        """The discounted return of one trial."""
         seed = self.settings.seed
         streams = Streams(
             environment=stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, trial)
@@ -123,9 +146,9 @@ class MomentMeasurer:
             if self.randomness.policy
             else None,
         )
-        rollout = self.runner.run_trial(self.point, uniforms, streams)
-        self.steps += len(rollout.rewards)
-        return rollout
+        rollout, steps = self.runner.run_trial(self.point, uniforms, streams, self.meetings)
+        self.steps += steps
+        return self.runner.discounted(rollout.rewards)
 
 
 def true_criticality(
@@ -136,6 +159,7 @@ def true_criticality(
     n: int | Sequence[int],
     seed: int = 0,
     settings: Settings | None = None,
+    scores: ScoreKind | None = None,
 ) -> list[Estimate]:
     """Algorithm 1 at one step of the episode that starts from `seed`.
 
@@ -143,12 +167,12 @@ def true_criticality(
     out at that very step: a restored run is compared with the uninterrupted one. Where saving
     fails, the episode is replayed from its start instead; where that fails too, NotMeasurable.
     """
-    n_values = [n] if isinstance(n, int) else list(n)
-    if not n_values or min(n_values) < 1:
+    n_values = list(np.atleast_1d(n).tolist())
+    if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
         raise InvalidInput(f"n must be whole numbers from 1 on, got {n_values}")
     given = Settings() if settings is None else settings
     settings = replace(given, n_values=tuple(sorted(set(n_values))))
-    loaded = load_policy(policy)
+    loaded = load_policy(policy, kind=scores)
     live = EnvironmentSpec.parse(env).make() if isinstance(env, str) else env
     loaded.check(live)
     key = EpisodeKey("natural", seed)

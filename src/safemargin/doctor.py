@@ -172,8 +172,9 @@ class _Doctor:
         if used:
             self.add(
                 "note",
-                f"the environment draws from the global generator {' and '.join(used)}, which no "
-                "snapshot holds and reset(seed) does not set; let it use self.np_random",
+                f"the environment (or the policy) draws from the global generator "
+                f"{' and '.join(used)}, which no snapshot holds and reset(seed) does not set; let "
+                "it use self.np_random",
             )
         for fresh in (False, True):
             again = self._simulator() if fresh else simulator
@@ -186,7 +187,8 @@ class _Doctor:
                     "problem",
                     f"reset(seed={run.seed}) and the same actions do not give the same episode "
                     f"again {where}: it differs at step {difference.step}"
-                    + (f" (it draws from {' and '.join(used)})" if used else ""),
+                    + (f" (it draws from {' and '.join(used)})" if used else "")
+                    + _learning_layers(again),
                 )
                 return False
         self.add("ok", "reset(seed) and the same actions give the same episode again")
@@ -230,11 +232,17 @@ class _Doctor:
         """Compare restored with uninterrupted runs; None where any of them differs."""
         simulator = self._simulator(way)
         choose, seeds = self._choose(simulator), self._seeds()
+        astray = self._choose(simulator, random_share=1.0)
         try:
-            recorded = experiments.record(
-                simulator, choose, seeds, self._generator, points=points, steps=steps
-            )
-            results = experiments.compare_all(simulator, recorded, choose, seeds, self._generator)
+            # Half of the points on the policy's way, half where only mistakes lead.
+            recorded = [
+                point
+                for walker, share in ((choose, points - points // 2), (astray, points // 2))
+                for point in experiments.record(
+                    simulator, walker, seeds, self._generator, points=share, steps=steps
+                )
+            ]
+            results = experiments.compare_all(simulator, recorded, astray, seeds, self._generator)
         except EnvironmentFault as fault:
             self.add(self._failure_level(way), str(fault))
             return None
@@ -353,9 +361,9 @@ class _Doctor:
             self.add("ok", text)
             return
         advice = (
-            f"ask for a longer random opening than {settings.opening}"
+            f"ask for a longer random opening than {settings.opening} (--opening)"
             if settings.opening
-            else "ask for a random opening, e.g. opening=30"
+            else "ask for a random opening, e.g. --opening 30 (Settings(opening=30))"
         )
         self.add("note", f"{text}: a study of many more would repeat itself; {advice}")
 
@@ -380,6 +388,14 @@ class _Doctor:
             findings=tuple(self.findings),
             verdict=verdict,
         )
+
+
+def _learning_layers(simulator: Simulator) -> str:
+    """A hint where a wrapper goes on learning from episode to episode."""
+    learning = [name for name in simulator.layer_names() if name.startswith("Normalize")]
+    if not learning:
+        return ""
+    return f"; {learning[0]} goes on learning: freeze it (env.update_running_mean = False)"
 
 
 def _global_generators() -> dict[str, Any]:

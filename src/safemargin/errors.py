@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -84,6 +86,16 @@ class StudyBusy(StudyError):
 
 class MarginsFileError(SafemarginError):
     """A margins file is unreadable, truncated or of an unknown version."""
+
+
+def told(error: BaseException) -> str:
+    """Somebody else's exception as part of a sentence, with the file and line it came from."""
+    text = " ".join(str(error).split())
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else said
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

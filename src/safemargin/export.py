@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
+from safemargin.files import written_whole
 from safemargin.store import Store
 
 COLUMNS = (
@@ -34,7 +35,10 @@ def export_tuples(store: Store, path: Path) -> Path:
         raise StudyIncomplete(f"the study in {store.folder} holds no tuples to export yet")
     try:
         if path.suffix == ".csv":
-            with open(path, "w", newline="", encoding="utf-8") as file:
+            with (
+                written_whole(path) as place,
+                open(place, "w", newline="", encoding="utf-8") as file,
+            ):
                 writer = csv.writer(file)
                 writer.writerow(COLUMNS)
                 writer.writerows(rows)
@@ -56,4 +60,5 @@ def _write_parquet(rows: list[tuple[object, ...]], path: Path) -> None:
     columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
     for name in ("exact", "capped"):
         columns[name] = [bool(value) for value in columns[name]]
-    parquet.write_table(arrow.table(columns), path)
+    with written_whole(path) as place:
+        parquet.write_table(arrow.table(columns), place)

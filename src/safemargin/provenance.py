@@ -59,8 +59,8 @@ def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
                 f"not {meta[part]['identity'][:19]}…); collect into another folder"
             )
     if "settings" in meta:
-        ours = Settings.from_mapping(meta["settings"])
-        differences = ours.differences(Settings.from_mapping(store.meta("settings")))
+        made_with = Settings.from_mapping(store.meta("settings"))
+        differences = made_with.differences(Settings.from_mapping(meta["settings"]))
         if differences:
             raise StudyMismatch(
                 f"the study in {store.folder} was made with other settings "

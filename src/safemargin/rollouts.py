@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.actions import PolicyActions, RandomActions
+from safemargin.coalescing import Meetings, Rollout
 from safemargin.environments import Simulator, Snapshot
 from safemargin.errors import EnvironmentFault
 from safemargin.policies.base import Memory, Policy, batch_of_one
@@ -35,14 +36,6 @@ class Streams:
 
     environment: np.random.Generator | None = None
     policy: np.random.Generator | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One rollout from a point: its rewards up to the horizon or the end."""
-
-    rewards: tuple[float, ...]
-    ended: bool
 
 
 class Runner:
@@ -169,42 +162,67 @@ class Runner:
             raise _diverged(episode, step)
         return Point(self.simulator.save(), memory)
 
-    def repeats(self, point: Point, episode: Episode, step: int) -> bool:
+    def repeats(
+        self,
+        point: Point,
+        episode: Episode,
+        step: int,
+        *,
+        steps: int | None = None,
+        meetings: Meetings | None = None,
+    ) -> bool:
         """Whether the restored point, left with the recorded actions, gives what was recorded.
 
-        Compares rewards, ends and the policy's scores, up to the horizon: the proof, at this very
-        step, that the snapshot holds all of the state.
+        Compares rewards, ends and the policy's scores over `steps`, else up to the horizon: the
+        proof, at this very step, that the snapshot holds all of the state. Whatever happened since
+        the point was saved must make no difference. Other rollouts may meet this one.
         """
         simulator = self.simulator
-        last = min(episode.steps, step + self.settings.horizon)
-        # Leave the point first: state that the snapshot does not hold is then no longer there.
-        simulator.restore(point.snapshot)
-        for position in range(step, min(last, step + 16)):
-            simulator.step(native_action(episode.actions[position]))
+        last = min(episode.steps, step + (self.settings.horizon if steps is None else steps))
         simulator.restore(point.snapshot)
         memory = point.memory
         observation = simulator.observation
+        rollout = Rollout()
+        if meetings is not None:
+            meetings.begin()
         for position in range(step, last):
+            if meetings is not None:
+                meetings.arrive(position - step, simulator, memory, rollout)
             row, memory = self._scores(observation, memory)
             taken = simulator.step(native_action(episode.actions[position]))
-            ended = taken.terminated or taken.truncated
+            rollout.rewards.append(taken.reward)
+            rollout.ended = taken.terminated or taken.truncated
             should_end = position == episode.steps - 1 and not episode.cut
             if (
                 taken.reward != episode.rewards[position]
-                or ended != should_end
+                or rollout.ended != should_end
                 or not np.array_equal(row, episode.scores[position])
             ):
                 return False
             observation = taken.observation
         return True
 
+    def leave(self, point: Point, uniforms: Floats) -> int:
+        """Take random actions from the point, for whatever they may disturb; how many it took."""
+        self.simulator.restore(point.snapshot)
+        for taken, row in enumerate(uniforms):
+            if self.simulator.ended:
+                return taken
+            self.simulator.step(self.random_actions(row, self.simulator.mask))
+        return len(uniforms)
+
     def run_trial(
         self,
         point: Point,
         uniforms: Floats,  # [n, width]: one row for each random action
         streams: Streams,
-    ) -> Trial:
-        """Leave the point with len(uniforms) random actions, then follow the policy."""
+        meetings: Meetings | None = None,
+    ) -> tuple[Rollout, int]:
+        """Leave the point with len(uniforms) random actions, then follow the policy.
+
+        Returns the rollout up to the horizon or the end, and how many steps were simulated: fewer
+        than its length where it met another rollout of `meetings`.
+        """
         simulator = self.simulator
         simulator.restore(point.snapshot)
         if streams.environment is not None:
@@ -212,8 +230,16 @@ class Runner:
         memory = point.memory
         observation = simulator.observation
         perturbed = len(uniforms)
-        rewards: list[float] = []
+        rollout = Rollout()
+        if meetings is not None:
+            meetings.begin()
         for position in range(self.settings.horizon):
+            if position >= perturbed and meetings is not None:
+                other = meetings.arrive(position, simulator, memory, rollout)
+                if other is not None:
+                    rollout.rewards += other.rewards[position:]
+                    rollout.ended = other.ended
+                    return rollout, position
             if position >= perturbed or memory is not None:
                 row, memory = self._scores(observation, memory)
             if position < perturbed:
@@ -221,16 +247,23 @@ class Runner:
             else:
                 action = self._choose(row, streams.policy)
             step = simulator.step(action)
-            rewards.append(step.reward)
+            rollout.rewards.append(step.reward)
+            rollout.ended = step.terminated or step.truncated
+            if rollout.ended:
+                break
             observation = step.observation
-            if step.terminated or step.truncated:
-                return Trial(tuple(rewards), ended=True)
-        return Trial(tuple(rewards), ended=False)
+        return rollout, len(rollout.rewards)
 
     def discounted(self, rewards: Sequence[float] | Array) -> float:
         """Σ γ^k r_k up to the horizon; exactly rounded, so it cannot depend on who adds it up."""
         counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
-        return math.fsum(counted * self.discounts[: len(counted)])
+        try:
+            return math.fsum(counted * self.discounts[: len(counted)])
+        except OverflowError:
+            raise EnvironmentFault(
+                f"the rewards of a rollout (up to {np.abs(counted).max():g}) add up to more than "
+                "a floating-point number holds; scale them down"
+            ) from None
 
     @property
     def _no_uniforms(self) -> Floats:

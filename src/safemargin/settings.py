@@ -133,6 +133,11 @@ class Settings:
             self.max_episode_steps >= 1,
             f"max_episode_steps must be at least 1, got {self.max_episode_steps}",
         )
+        require(
+            n_values[-1] <= self.horizon,
+            f"n = {n_values[-1]} is longer than the horizon of {self.horizon} steps that gamma and "
+            "horizon_error give; take smaller n, or a gamma nearer to 1",
+        )
         require(self.seed >= 0, f"seed must be at least 0, got {self.seed}")
 
     @property

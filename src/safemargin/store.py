@@ -23,6 +23,8 @@ from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement
 
 FORMAT = 1
 DATABASE = "study.db"
+ENTRIES = ("environment", "policy", "settings", "proxies", "selection_proxy", "diagnosis")
+"""What the table `meta` of every study holds, besides the format."""
 
 SCHEMA = """
 CREATE TABLE meta (
@@ -106,7 +108,7 @@ class Store:
     """The database of one study. Reading needs no lock; writing is for one process at a time."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()  # still right after the process changes its folder
         self._connection = connection
 
     @classmethod
@@ -153,8 +155,9 @@ class Store:
                 address = f"{database.absolute().as_uri()}?immutable=1"
                 connection = sqlite3.connect(address, uri=True, isolation_level=None)
             store = cls(folder, connection)
-            found = store.meta("format")
             problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            found = store.meta("format")
+            entries = {row[0] for row in connection.execute("SELECT name FROM meta")}
         if problems != "ok":
             raise _corrupt(folder, problems)
         if found != FORMAT:
@@ -162,6 +165,8 @@ class Store:
                 f"the study in {folder} has format {found}, this safemargin reads {FORMAT}; "
                 "install the version that made it"
             )
+        if missing := sorted(set(ENTRIES) - entries):
+            raise _corrupt(folder, f"the entry {missing[0]!r} of its table meta is missing")
         return store
 
     def close(self) -> None:

@@ -50,6 +50,8 @@ class GameStart(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Env, *, noop_max: int, fire: bool) -> None:
         super().__init__(env)
+        # What the layer above reads from the screen; the observations from below are not used.
+        self.observation_space = gym.spaces.Box(0, 255, self._base.ale.getScreenDims(), np.uint8)
         self._noop_max = noop_max
         self._fire = fire and "FIRE" in self._base.get_action_meanings()
         env.reset(seed=0)
@@ -177,6 +179,10 @@ def make_atari(
         repeat_action_probability=0.0,
         full_action_space=False,
         render_mode=render_mode,
+        # The preprocessing reads the screen itself, twice in four frames; a colour picture of
+        # every frame would cost more than the emulator.
+        obs_type="ram",
+        disable_env_checker=True,
     )
     env = GameStart(env, noop_max=noop_max, fire=fire)
     if sticky > 0:

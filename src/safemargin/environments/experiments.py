@@ -155,7 +155,7 @@ def disturb(
 ) -> None:
     """Something else happens between a save and its restore: another episode begins."""
     simulator.reset(seed)
-    for _ in range(int(generator.integers(1, 12))):
+    for _ in range(int(generator.integers(1, 40))):
         if simulator.ended:
             break
         simulator.step(choose(simulator))

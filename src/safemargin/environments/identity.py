@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,12 @@ class ActionSource:
 def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
     """'sha256:…', the same in every process and run; resets the environment."""
     hashed = hashlib.sha256()
-    hashed.update((spec.to_json() or spec.name).encode())
+    hashed.update(spec.identity.encode())
     simulator = SnapshotSimulator(env)
     for layer in simulator.layers:
-        hashed.update(qualified_name(type(layer)).encode())
+        # A class from a file is in a module that is named after where the file lies.
+        name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"\1", qualified_name(type(layer)))
+        hashed.update(name.encode())
     hashed.update(repr((env.action_space, env.observation_space)).encode())
     actions = ActionSource(env, _SEED)
     resets = 0

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from safemargin.environments import graph
 from safemargin.environments.graph import copied
-from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
+from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError, told
 
 Env = gym.Env[Any, Any]
 Way = Literal["snapshot", "replay"]
@@ -72,9 +72,9 @@ class Simulator(ABC):
             observation, info = self.env.reset(seed=seed)
         except SafemarginError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvironmentFault(
-                f"{self.name}: reset(seed={seed}) raised {_told(error)}"
+                f"{self.name}: reset(seed={seed}) raised {told(error)}"
             ) from error
         self.ended = False
         self._observe(observation, info)
@@ -103,9 +103,9 @@ class Simulator(ABC):
             observation, reward, terminated, truncated, info = self.env.step(copied(action))
         except SafemarginError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvironmentFault(
-                f"{self.name}: step {self.steps} raised {_told(error)}"
+                f"{self.name}: step {self.steps} raised {told(error)}"
             ) from error
         value = self._checked_reward(reward)
         self.ended = bool(terminated) or bool(truncated)
@@ -260,8 +260,3 @@ def _has_nan(observation: Any) -> bool:
     if isinstance(observation, (tuple, list)):
         return any(map(_has_nan, observation))
     return False
-
-
-def _told(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

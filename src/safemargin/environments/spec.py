@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 
 from safemargin.environments.simulator import Env, require_single
-from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean
+from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean, told
 
 _VERSIONED = re.compile(r"-v\d+$")
 
@@ -54,7 +54,7 @@ class EnvironmentSpec:
                 raise InvalidInput(
                     f"environment arguments must be plain values (JSON): {error}"
                 ) from None
-            return cls(source.strip(), given)
+            return cls(_with_full_path(source.strip()), given)
         if isinstance(source, gym.Env):
             raise InvalidInput(
                 "environment: expected an id or a function that makes the environment, got the "
@@ -91,6 +91,15 @@ class EnvironmentSpec:
         require_single(env)
         return env  # type: ignore[no-any-return]
 
+    @property
+    def identity(self) -> str:
+        """What belongs to the environment itself: of a file, its name and not where it lies."""
+        place, colon, attribute = (self.text or self.name).rpartition(":")
+        if place.endswith(".py"):
+            place = Path(place).name
+        arguments = json.dumps(dict(self.arguments), sort_keys=True, default=repr)
+        return f"{place}{colon}{attribute} {arguments}"
+
     def to_json(self) -> str | None:
         """A text that `from_json` reads; None for a function that cannot be found by name."""
         if self.text is None:
@@ -111,9 +120,9 @@ class EnvironmentSpec:
             return function(**(arguments or self.arguments))
         except SafemarginError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InvalidInput(
-                f"environment {self.name!r} could not be made: {type(error).__name__}: {error}"
+                f"environment {self.name!r} could not be made: {told(error)}"
             ) from error
 
     def _registered(self, name: str) -> Env:
@@ -135,10 +144,16 @@ class EnvironmentSpec:
             raise InvalidInput(f"environment {name!r} cannot be made: {error}") from error
         except SafemarginError:
             raise
-        except Exception as error:
-            raise InvalidInput(
-                f"environment {name!r} could not be made: {type(error).__name__}: {error}"
-            ) from error
+        except (Exception, SystemExit) as error:
+            raise InvalidInput(f"environment {name!r} could not be made: {told(error)}") from error
+
+
+def _with_full_path(text: str) -> str:
+    """'file.py:function' with the file's full path, so that it is found from any folder."""
+    place, colon, attribute = text.rpartition(":")
+    if place.endswith(".py") and Path(place).expanduser().is_file():
+        return f"{Path(place).expanduser().resolve()}{colon}{attribute}"
+    return text
 
 
 def _missing_module(name: str, error: ModuleNotFoundError) -> InvalidInput:

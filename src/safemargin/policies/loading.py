@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.errors import InvalidInput, SafemarginError, did_you_mean, told
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.locate import locate, takes_no_arguments
 
@@ -77,7 +77,13 @@ def _from_text(text: str, options: dict[str, Any]) -> Policy:
 
 def _from_object(source: Any, description: str | None, options: dict[str, Any]) -> Policy:
     if takes_no_arguments(source):
-        source = source()
+        try:
+            source = source()
+        except SafemarginError:
+            raise
+        except (Exception, SystemExit) as error:
+            name = description or getattr(source, "__qualname__", repr(source))
+            raise InvalidInput(f"policy {name}: making it failed: {told(error)}") from error
     if isinstance(source, Policy):
         kind = options["kind"]
         if kind is not None and kind != source.kind:
@@ -117,7 +123,7 @@ def _required_kind(source: Any, description: str | None, kind: ScoreKind | None)
         name = description or getattr(source, "__qualname__", type(source).__qualname__)
         raise InvalidInput(
             f"policy {name}: say what its scores mean with --scores q or --scores logits "
-            "(kind= in Python)"
+            "(kind= of load_policy, scores= of Study.create)"
         )
     if kind not in get_args(ScoreKind):
         raise InvalidInput(

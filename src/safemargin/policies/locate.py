@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.errors import InvalidInput, did_you_mean, told
 
 
 def locate(text: str, *, what: str) -> Any:
@@ -63,10 +63,8 @@ def _module_from_name(name: str, text: str, what: str) -> ModuleType:
                 "for a file, write 'path/to/file.py:attribute'"
             ) from error
         raise InvalidInput(f"{what} {text!r}: importing it failed ({error})") from error
-    except Exception as error:
-        raise InvalidInput(
-            f"{what} {text!r}: importing it failed ({type(error).__name__}: {error})"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(f"{what} {text!r}: importing it failed: {told(error)}") from error
 
 
 def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
@@ -86,11 +84,9 @@ def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
     sys.path.insert(0, str(path.parent))  # as when Python runs the file: it may import a neighbour
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise InvalidInput(
-            f"{what} {text!r}: running {path.name} failed ({type(error).__name__}: {error})"
-        ) from error
+        raise InvalidInput(f"{what} {text!r}: running the file failed: {told(error)}") from error
     finally:
         sys.path.remove(str(path.parent))
     # A worker process cannot import the file by this name, so what it defines travels whole.
