@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from safemargin.environments import Simulator
 from safemargin.policies.base import Memory
 
-PATIENCE = 8
-"""After so many rollouts without a single meeting, states are no longer looked at."""
+PATIENCE = 300
+"""So many states are looked at before it is asked whether that pays."""
 
 LARGEST = 200_000
 """So many states of a moment are remembered at most: about 30 MB."""
@@ -34,20 +34,20 @@ class Meetings:
 
     def __init__(self, horizon: int) -> None:
         self._visited: list[dict[bytes, Rollout]] = [{} for _ in range(horizon)]
-        self._rollouts = 0
         self.remembered = 0
         """States held."""
-        self.met = 0
-        """Rollouts that were cut short."""
+        self.looked = 0
+        """States compared."""
+        self.saved = 0
+        """Steps that need not be simulated."""
 
     @property
     def worthwhile(self) -> bool:
-        """Whether looking at states has paid so far; in many worlds no state ever comes again."""
-        return self.met > 0 or self._rollouts <= PATIENCE
+        """Whether looking has paid so far: in many worlds hardly any state ever comes again.
 
-    def begin(self) -> None:
-        """A further rollout begins."""
-        self._rollouts += 1
+        A look costs about half of a step.
+        """
+        return self.looked < PATIENCE or 2 * self.saved >= self.looked
 
     def arrive(
         self, position: int, simulator: Simulator, memory: Memory, rollout: Rollout
@@ -55,10 +55,11 @@ class Meetings:
         """The rollout that was here before, after so many steps; else remember this one."""
         if not self.worthwhile:
             return None
+        self.looked += 1
         state = simulator.digest() if memory is None else _with_memory(simulator, memory)
         earlier = self._visited[position].get(state)
         if earlier is not None:
-            self.met += 1
+            self.saved += len(earlier.rewards) - position
             return earlier
         if self.remembered < LARGEST:
             self.remembered += 1

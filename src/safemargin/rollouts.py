@@ -183,8 +183,6 @@ class Runner:
         memory = point.memory
         observation = simulator.observation
         rollout = Rollout()
-        if meetings is not None:
-            meetings.begin()
         for position in range(step, last):
             if meetings is not None:
                 meetings.arrive(position - step, simulator, memory, rollout)
@@ -231,8 +229,6 @@ class Runner:
         observation = simulator.observation
         perturbed = len(uniforms)
         rollout = Rollout()
-        if meetings is not None:
-            meetings.begin()
         for position in range(self.settings.horizon):
             if position >= perturbed and meetings is not None:
                 other = meetings.arrive(position, simulator, memory, rollout)
