@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
-EXTRAS = atari,mujoco,parquet,sb3,torch
+EXTRAS = atari,methods,mujoco,parquet,sb3,torch
 
 .PHONY: demo test test-slow lint format clean
 

@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from safemargin.bounds import Bound
 from safemargin.errors import InvalidInput, MarginsFileError
-from safemargin.margins import FORMAT, Margins, OutsideRange, fit_margins
+from safemargin.margins import FORMAT, Margins, NoBound, OutsideRange, fit_margins
 
 
 def table(**changes: Any) -> Margins:
@@ -182,11 +183,58 @@ def test_fit_margins_by_hand_on_two_levels() -> None:
     # 50 moments at proxy ≈ 0 lose nothing, 50 at proxy ≈ 10 lose 1: margins 1 and 0 at ζ = 0.9.
     proxies = np.concatenate([np.linspace(0, 1, 50), np.linspace(9, 10, 50)])
     losses = np.concatenate([np.zeros(50), np.ones(50)])[:, None]
-    margins = fit_margins(proxies, losses, [1], confidence=0.95)
+    margins = fit_margins(proxies, losses, [1], 0.95, "paper")
     assert margins(0.0, 0.9) == 1
     assert margins(9.4, 0.9) == 0
     assert margins.counts == {"moments": 100}
     assert (margins.n_values, margins.confidence, margins.method) == ((1,), 0.95, "paper")
+
+
+def test_the_default_by_hand_on_two_levels() -> None:
+    proxies = np.concatenate([np.linspace(0, 1, 50), np.linspace(9, 10, 50)])
+    losses = np.concatenate([np.zeros(50), np.ones(50)])[:, None]
+    margins = fit_margins(proxies, losses, [1])
+    assert (margins.method, margins.estimand) == ("calibrated", "mean")
+    assert margins(0.0, 0.9) == 1
+    assert margins(10.0, 0.9) == 0
+    assert margins(10.0, 1.0) == 1
+    assert "not by proof" in margins.bound.details["guarantee"]
+
+
+def test_too_few_moments_give_no_bound_and_say_how_many_are_needed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with pytest.warns(
+        NoBound, match=r"confidence of 0.999 needs 999 natural moments .* there are 500"
+    ) as caught:
+        margins = fit_margins(rng.random(500), rng.random((500, 2)), (1, 2), 0.999)
+    assert caught[0].filename == __file__
+    assert margins(0.5, 1e9) == margins(0.5, math.inf) == 0
+    assert margins.notes[0].endswith("collect 999 or more, or lower the confidence")
+    document = json.loads(margins.save(tmp_path / "margins.json").read_text())
+    assert document["version"] == 2
+    assert document["upper"][0][0] is None
+    again = Margins.load(tmp_path / "margins.json")
+    assert np.isinf(again.bound.upper).all()
+    assert again.to_dict() == margins.to_dict()
+
+
+def test_no_bound_in_the_middle_ends_the_chain() -> None:
+    margins = table(upper=[[0.1, 0.2, 0.3, 0.5], [0.2, math.inf, 0.9, 1.0], [0.4, 0.6, 1.5, 2.0]])
+    assert margins(1.0, 99) == 1
+    assert margins(2.0, 99) == 4
+
+
+def test_version_one_is_still_read() -> None:
+    document = table().to_dict()
+    document["version"] = 1
+    del document["estimand"]
+    old = Margins.from_dict(document)
+    assert old.estimand == "mean"
+    assert old(1, 0.9) == 4
+    with pytest.raises(MarginsFileError, match="'upper' holds None where a number belongs"):
+        Margins.from_dict({**document, "upper": [[None] * 4] * 3})
+    assert Margins.from_dict({**document, "version": 2, "estimand": "mean",
+                              "upper": [[None] * 4] * 3})(1, 9) == 0  # fmt: skip
 
 
 def test_provenance_is_kept() -> None:
@@ -298,12 +346,14 @@ def changed(**changes: Any) -> dict[str, Any]:
         ([1, 2], "not a margins file"),
         ({}, "not a margins file"),
         (changed(format="other"), "not a margins file"),
-        (changed(version=2), "its version is 2 and this safemargin reads version 1; install"),
+        (changed(version=3), "its version is 3 and this safemargin reads versions 1 and 2; inst"),
+        (changed(estimand="median"), "the estimand 'median' is unknown; did you mean 'mean'"),
+        (changed(estimand=None), "'estimand' must be a str, not None"),
         (changed(version="1"), "'version' must be a int, not '1'"),
         (changed(upper=[[1.0]]), r"grid and upper must both be \[3 n, bins\]"),
         (changed(upper=[[1.0], [1.0, 2.0]]), "'upper' must hold equal rows"),
         (changed(upper=[["a"] * 4] * 3), "'upper' holds 'a' where a number belongs"),
-        (changed(upper=[[None] * 4] * 3), "'upper' holds None where a number belongs"),
+        (changed(grid=[None] * 4), "'grid' holds None where a number belongs"),
         (changed(upper=[[math.inf] * 4] * 3), "'upper' holds inf where a number belongs"),
         (changed(upper=[[True] * 4] * 3), "'upper' holds True where a number belongs"),
         (changed(grid=[0.0, 2.0, 1.0, 3.0]), "grid must increase from bin to bin"),
@@ -350,3 +400,22 @@ def test_margins_deploy_without_scipy_and_matplotlib() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.stdout.strip() == "[]"
+
+
+def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
+    margins = fit_margins(np.arange(40.0), np.arange(40.0)[:, None], [1], method="paper")
+    target, link, pipe = tmp_path / "target.json", tmp_path / "link.json", tmp_path / "pipe"
+    link.symlink_to(target)
+    margins.save(link)
+    assert link.is_symlink()
+    assert Margins.load(target).to_dict() == margins.to_dict()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    received: list[str] = []
+    reader.start()
+    margins.save(pipe)
+    reader.join(timeout=10)
+    assert pipe.is_fifo()
+    assert received[0] == target.read_text()
+    with pytest.raises(MarginsFileError, match="cannot be written"):
+        margins.save(tmp_path)

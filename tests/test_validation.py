@@ -89,7 +89,7 @@ def hand_made() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_validate_by_hand() -> None:
-    result = validate(*hand_made(), (1, 2))
+    result = validate(*hand_made(), (1, 2), method="paper")
     # 16 + 16 in training, ⌊0.05 · 32⌋ = 1 dropped: the natural moment with proxy 15.
     assert (result.train_moments, result.test_moments) == (31, 8)
     first, second = result.coverage
@@ -133,14 +133,16 @@ def random_phases(
 def test_paper_scale_uses_760_and_200_and_no_lift() -> None:
     natural_p, natural_c, spread_p, spread_c = random_phases()
     result = validate(
-        natural_p, natural_c, spread_p, spread_c, (1, 2), confidence=0.9, minimum_bandwidth=0.3
-    )
+        natural_p, natural_c, spread_p, spread_c, (1, 2), confidence=0.9, method="paper",
+        minimum_bandwidth=0.3,
+    )  # fmt: skip
     assert (result.train_moments, result.test_moments) == (760, 200)
     bound = fit_bound(
         np.concatenate([natural_p[:400], spread_p[:400]]),
         np.concatenate([natural_c[:400], spread_c[:400]]),
         (1, 2),
         confidence=0.9,
+        method="paper",
         minimum_bandwidth=0.3,
         lift=False,
     )
@@ -210,3 +212,61 @@ def test_bad_input() -> None:
         validate(natural_p, natural_c, spread_p, spread_c, (1, 2), confidence=2)
     with pytest.raises(InvalidInput, match="the method 'best' is unknown; "):
         validate(natural_p, natural_c, spread_p, spread_c, (1, 2), method="best")
+
+
+def test_cross_validation_can_be_read() -> None:
+    natural_p, natural_c, spread_p, spread_c = random_phases(count=300)
+    result = validate(
+        natural_p, natural_c, spread_p, spread_c, (1, 2), confidence=0.9, tolerances=[0.5, 2.0]
+    )
+    assert (result.method, result.estimand) == ("calibrated", "mean")
+    assert len(result.held_out) == 2 * 6 * 3  # phases × (all and five parts) × (all and two n)
+    whole = result.held_out[1]
+    assert (whole.phase, whole.n, whole.part) == ("natural", 1, None)
+    assert whole.held.low < 0.9 < whole.held.high
+    assert whole.held.tested <= 300
+    assert [(row.phase, row.tolerance) for row in result.chain] == [
+        *[("natural", 0.5), ("natural", 2.0), ("spread", 0.5), ("spread", 2.0)]
+    ]
+    assert all(row.failed.low <= 0.1 for row in result.chain if row.phase == "natural")
+    assert result.same_law is not None
+    assert result.same_law.p_value > 0.05
+    assert 0 <= result.above_range < 0.02
+    assert (result.no_bound, result.notes, result.gaps) == (0, (), None)
+    assert result.tests_for_one_point == 5728
+    document = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert document["held_out"][1]["held"]["tested"] == whole.held.tested
+
+
+def test_a_different_law_for_spread_moments_is_noticed() -> None:
+    natural_p, natural_c, spread_p, spread_c = random_phases(count=300)
+    result = validate(natural_p, natural_c, spread_p, 2 * spread_c, (1, 2))
+    assert result.same_law is not None
+    assert result.same_law.p_value < 0.05
+
+
+def test_a_confidence_beyond_the_data_is_noted() -> None:
+    natural_p, natural_c, spread_p, spread_c = random_phases(count=60)
+    result = validate(natural_p, natural_c, spread_p, spread_c, (1, 2), confidence=0.99)
+    assert result.no_bound == 1.0
+    assert "needs 99 natural moments to calibrate on, and there are 4" in result.notes[0]
+    assert all(row.held.share is None for row in result.held_out)
+    assert all(row.mean_margin == 0 for row in result.chain)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_a_dense_study_shows_its_gap_error() -> None:
+    rng = np.random.default_rng(0)
+    proxies, losses = rng.random(120), rng.random((120, 4))
+    result = validate(proxies[:60], losses[:60], proxies[60:], losses[60:], (1, 2, 3, 4))
+    assert result.gaps is not None
+    assert result.gaps.thin == (1, 2, 4)
+
+
+def test_single_runs() -> None:
+    natural_p, natural_c, spread_p, spread_c = random_phases(count=100)
+    runs = [np.repeat(losses[:, None], 3, axis=1) for losses in (natural_c, spread_c)]
+    result = validate(natural_p, runs[0], spread_p, runs[1], (1, 2), estimand="single-run")
+    assert result.estimand == "single-run"
+    assert (result.train_moments, result.test_moments) == (152, 40)
+    assert result.coverage[0].tested == 3 * 40

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -20,13 +22,16 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from safemargin.margins import Margins
+from safemargin.heldout import typical_tolerances
+from safemargin.margins import Margins, NoBound
 
 STAGES = {
     "doctor": "examining the environment",
     "episodes": "running episodes",
     "criticality": "measuring criticality",
+    "compare": "comparing methods",
 }
+ESTIMANDS = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
 
 
 class ProgressBar:
@@ -88,7 +93,11 @@ class ProgressBar:
         speed = f"{self._steps / elapsed:,.0f} steps/s" if self._steps else ""
         if self._task is not None:
             self._bars.update(self._task, advance=1, speed=speed)
-        if not self._live and time.monotonic() - self._printed > self.SECONDS_BETWEEN_LINES:
+        if (
+            not self._live
+            and self._total > 1
+            and time.monotonic() - self._printed > self.SECONDS_BETWEEN_LINES
+        ):
             self._printed = time.monotonic()
             left = elapsed / (self._done - self._begun_at) * (self._total - self._done)
             print(
@@ -96,6 +105,21 @@ class ProgressBar:
                 f"about {duration(left)} left",
                 file=sys.stderr,
                 flush=True,
+            )
+
+
+@contextlib.contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Show that the data allow no bound as a note on standard error, not as Python's warning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoBound)
+        yield
+    for warning in caught:
+        if issubclass(warning.category, NoBound):
+            print(f"note: {warning.message}", file=sys.stderr)
+        else:
+            warnings.showwarning(
+                warning.message, warning.category, warning.filename, warning.lineno
             )
 
 
@@ -117,7 +141,7 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
         table.add_row(*row)
     console = Console()
     if not console.is_terminal:  # no terminal, no width: never cut a column
-        console = Console(width=max(console.width, 120))
+        console = Console(width=max(console.width, 200))
     console.print(table)
 
 
@@ -127,16 +151,24 @@ def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -
         print(f"the proxy {margins.proxy!r} looks at n, so there is no table; look values up")
         return
     if not tolerances:
-        # Where something happens: quartiles of the bounds over proxies and n, as round numbers.
-        quartiles = np.quantile(np.maximum(margins.bound.upper, 0), [0.25, 0.5, 0.75])
-        tolerances = sorted({float(f"{value:.1g}") for value in quartiles if value > 0} or {1.0})
+        tolerances = typical_tolerances(margins.bound.upper)
     proxies = np.linspace(margins.lowest_proxy, margins.highest_proxy, 9)
     print_table(
-        f"Safety margins (confidence {margins.confidence:g}, method {margins.method!r}): "
-        "how many random actions the agent can afford",
-        ["tolerance \\ " + margins.proxy, *(f"{proxy:.3g}" for proxy in proxies)],
+        f"Safety margins (confidence {margins.confidence:g}, method {margins.method!r}, "
+        f"{ESTIMANDS[margins.estimand]}): how many random actions the agent can afford",
+        ["tolerance \\ " + margins.proxy, *distinct(proxies)],
         [
             [f"{tolerance:g}", *(str(margin) for margin in margins(proxies, tolerance))]
             for tolerance in tolerances
         ],
     )
+
+
+def distinct(values: Iterable[float]) -> list[str]:
+    """Numbers with as few digits as tell them apart."""
+    numbers = list(values)
+    for digits in range(3, 17):
+        texts = [f"{number:.{digits}g}" for number in numbers]
+        if len(set(texts)) == len(set(numbers)):
+            break
+    return texts

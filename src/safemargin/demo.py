@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from safemargin.console import ProgressBar, print_margins
+from safemargin.console import ProgressBar, print_margins, warnings_as_notes
 from safemargin.settings import Settings
 from safemargin.study import Study
 
@@ -23,7 +23,8 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
         study = Study.create(folder / "study", ENVIRONMENT, POLICY, SETTINGS, progress=progress)
         study.collect(MOMENTS, MOMENTS, workers=workers, progress=progress)
     with study:
-        margins = study.fit()
+        with warnings_as_notes():
+            margins = study.fit()
         file = margins.save(folder / "margins.json")
         pictures = study.plot(folder / "figures")
     if as_json:

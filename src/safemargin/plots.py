@@ -19,15 +19,24 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from safemargin.bounds import Options, check_confidence, check_sample, keep_lowest, paper_densities
+from safemargin.bounds import (
+    Estimand,
+    Options,
+    check_confidence,
+    check_sample,
+    keep_lowest,
+    paper_densities,
+)
 from safemargin.density import Density
 from safemargin.errors import InvalidInput
+from safemargin.files import written_whole
 from safemargin.margins import Margins
 from safemargin.records import Floats, Tuples
 
 COLOURS = "cividis"  # perceptually uniform, and the same for the colour-blind
 MOST_PANELS = 9
-CRITICALITY_LABEL = "true criticality (discounted reward)"
+CRITICALITY_LABEL = "true criticality: mean loss (discounted reward)"
+LOSSES = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +75,7 @@ class HeatmapInfo:
     proxy: str
     confidence: float
     method: str
+    estimand: Estimand
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +125,7 @@ def kde_info(
                 median=density.median,
                 percentile=density.percentile(confidence),
                 proxies=sample.proxies[keep, column],
-                criticalities=sample.criticalities[keep, column],
+                criticalities=sample.losses[keep, column],
             )
         )
     dropped = len(sample.proxies) - len(panels[0].proxies)
@@ -125,7 +135,8 @@ def kde_info(
 def heatmap_info(margins: Margins, *, tolerances: npt.ArrayLike | None = None) -> HeatmapInfo:
     """The margin at each proxy bin and tolerance; by default up to where all n are affordable."""
     if tolerances is None:
-        highest = float(margins.bound.upper.max())
+        upper = margins.bound.upper[np.isfinite(margins.bound.upper)]  # the rest has margin 0
+        highest = float(upper.max()) if len(upper) else 0.0
         tolerances = np.linspace(0, 1.05 * highest if highest > 0 else 1.0, 211)
     rows = np.asarray(tolerances, dtype=np.float64)
     if rows.ndim != 1 or len(rows) < 2 or not (np.diff(rows) > 0).all():
@@ -138,6 +149,7 @@ def heatmap_info(margins: Margins, *, tolerances: npt.ArrayLike | None = None) -
         proxy=margins.proxy,
         confidence=margins.confidence,
         method=margins.method,
+        estimand=margins.estimand,
     )
 
 
@@ -279,7 +291,11 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
         )
     axes.set_xlabel(f"proxy: {readable(info.proxy)}")
     axes.set_ylabel("tolerance ζ (discounted reward)")
-    axes.set_title(f"Safety margin, {percent(info.confidence)} confidence", fontsize=11)
+    axes.set_title(
+        f"Safety margin: {LOSSES[info.estimand]}, {percent(info.confidence)} confidence\n"
+        f"method: {info.method}",
+        fontsize=11,
+    )
     # Ticks at equal distances where the number of steps allows it: 0, 4, 8, … 32.
     even = [most for most in range(12, 5, -1) if (len(steps) - 1) % (most - 1) == 0]
     shown = spaced(len(steps), even[0] if even else 12)
@@ -327,7 +343,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160)
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=dpi)
+        with written_whole(target) as place:
+            figure.savefig(place, dpi=dpi)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{target} cannot be written: {error}") from error
     return target

@@ -13,6 +13,8 @@ import numpy as np
 
 import safemargin
 from safemargin import collection
+from safemargin.bounds import DEFAULT_METHOD, Estimand, check_estimand
+from safemargin.compare import Comparison, compare_tuples
 from safemargin.criticality import Randomness
 from safemargin.doctor import examine
 from safemargin.engines import Job, make_engine
@@ -23,6 +25,7 @@ from safemargin.errors import (
     StudyIncomplete,
     did_you_mean,
 )
+from safemargin.grouping import group_labels
 from safemargin.margins import Margins, fit_margins
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
@@ -35,6 +38,7 @@ from safemargin.provenance import (
 from safemargin.proxies import Proxy, default_proxy, proxies_for
 from safemargin.records import PHASES, Tuples
 from safemargin.settings import Settings
+from safemargin.single_runs import single_run_losses
 from safemargin.status import Status, study_status
 from safemargin.stopping import student_quantile
 from safemargin.store import DATABASE, Store
@@ -68,7 +72,7 @@ class Study:
         path: str | Path,
         env: str | MakeEnvironment,
         policy: Any,
-        settings: Settings | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
         *,
         env_arguments: Mapping[str, Any] | None = None,
         scores: ScoreKind | None = None,
@@ -82,7 +86,8 @@ class Study:
         environment first: what cannot be measured raises NotMeasurable and leaves no study.
         """
         folder = Path(path)
-        settings = Settings() if settings is None else settings
+        if not isinstance(settings, Settings):
+            settings = Settings.from_mapping(settings or {})
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
         loaded = load_policy(policy, kind=scores)
         recorded = proxies_for(loaded.kind, proxies)
@@ -105,7 +110,7 @@ class Study:
             "versions": versions_in_use(),
             "diagnosis": diagnosis,
         }
-        if exists:
+        if (folder / DATABASE).exists():  # perhaps only since a moment ago, by another process
             store = Store.open(folder)
             refuse_mixing(store, meta)
         else:
@@ -133,6 +138,12 @@ class Study:
         if policy is not None:
             study._policy = load_policy(policy, kind=store.meta("policy")["kind"])
         return study
+
+    def __repr__(self) -> str:
+        return (
+            f"<Study {self.path}: {self.policy['description']} in {self.environment['name']}, "
+            f"{sum(self.status().moments.values())} moments>"
+        )
 
     def __enter__(self) -> Study:
         return self
@@ -185,12 +196,7 @@ class Study:
         What is there already is kept; interrupt it at any time and call it again to go on.
         `workers`: how many processes, None for one on each core; never changes the result.
         """
-        if natural < 0 or spread < 0 or natural + spread == 0:
-            raise InvalidInput(
-                f"natural and spread must be at least 0 and not both 0, got {natural} and {spread}"
-            )
-        if workers is not None and workers < 1:
-            raise InvalidInput(f"workers must be at least 1, got {workers}")
+        check_collect(natural, spread, workers)
         workers = workers or available_cores()
         progress = progress or collection.Silence()
         with self._store.writing():
@@ -236,8 +242,12 @@ class Study:
 
     # -- using ---------------------------------------------------------------------------------
 
-    def tuples(self, proxy: str | None = None) -> Tuples:
-        """The moments that are measured for every n, natural ones first, in collection order."""
+    def tuples(self, proxy: str | None = None, *, estimand: Estimand = "mean") -> Tuples:
+        """The moments that are measured for every n, natural ones first, in collection order.
+
+        With estimand "single-run" they carry the losses of single runs, too.
+        """
+        check_estimand(estimand)
         name = self.default_proxy if proxy is None else proxy
         if name not in self.proxies:
             raise InvalidInput(
@@ -245,45 +255,53 @@ class Study:
             )
         n_values = self.settings.n_values
         rows = self._store.query(
-            "SELECT phase, episode, step, proxy_value, criticality, half_width, trials "
-            "FROM tuples WHERE proxy = ? ORDER BY phase, episode, n",
+            "SELECT phase, episode, life, step, proxy_value, criticality, half_width, trials "
+            "FROM tuples WHERE proxy = ? ORDER BY phase, episode, life, n",
             name,
         )
-        by_moment: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        by_moment: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
         for row in rows:
-            by_moment.setdefault((row[0], row[1]), []).append(row)
+            by_moment.setdefault(row[:3], []).append(row)
         whole = [group for group in by_moment.values() if len(group) == len(n_values)]
-        table = np.array([[row[3:] for row in group] for group in whole], dtype=np.float64)
+        table = np.array([[row[4:] for row in group] for group in whole], dtype=np.float64)
         table = table.reshape(len(whole), len(n_values), 4)
         values = table[:, :, 0]
         return Tuples(
             phases=np.array([group[0][0] for group in whole], dtype=np.str_),
             indices=np.array([group[0][1] for group in whole], dtype=np.int64),
-            steps=np.array([group[0][2] for group in whole], dtype=np.int64),
+            steps=np.array([group[0][3] for group in whole], dtype=np.int64),
             proxies=values if self._looks_at_n(name) else values[:, 0],
             criticalities=table[:, :, 1],
             half_widths=table[:, :, 2],
             trials=table[:, :, 3].astype(np.int64),
             n_values=n_values,
             proxy=name,
+            groups=group_labels(self._store, [group[0][:3] for group in whole]),
+            runs=None
+            if estimand == "mean"
+            else single_run_losses(self._store, [group[0][:3] for group in whole], n_values),
         )
 
     def fit(
         self,
         confidence: float = 0.95,
         *,
-        method: str = "paper",
+        method: str = DEFAULT_METHOD,
         proxy: str | None = None,
+        estimand: Estimand = "mean",
         **options: Any,
     ) -> Margins:
-        """Safety margins from all measured moments."""
-        tuples = self._enough(proxy)
+        """Safety margins from all measured moments; the options are those of `fit_margins`."""
+        tuples = self._enough(proxy, estimand)
         return fit_margins(
             tuples.proxies,
-            tuples.criticalities,
+            tuples.losses(estimand),
             tuples.n_values,
             confidence,
             method,
+            natural=tuples.phases == "natural",
+            groups=tuples.groups,
+            estimand=estimand,
             minimum_bandwidth=self.minimum_bandwidth,
             proxy=tuples.proxy,
             environment={
@@ -303,23 +321,59 @@ class Study:
         self,
         confidence: float = 0.95,
         *,
-        method: str = "paper",
+        method: str = DEFAULT_METHOD,
         proxy: str | None = None,
+        estimand: Estimand = "mean",
         **options: Any,
     ) -> Validation:
         """Whether held-out moments stay under the bound as often as promised."""
-        tuples = self._enough(proxy)
+        tuples = self._enough(proxy, estimand)
         return validate_tuples(
             tuples,
+            estimand=estimand,
             confidence=confidence,
             method=method,
             minimum_bandwidth=self.minimum_bandwidth,
             **options,
         )
 
+    def compare(
+        self,
+        confidence: float = 0.95,
+        *,
+        tolerances: Sequence[float] | None = None,
+        proxies: Sequence[str] | None = None,
+        estimand: Estimand = "mean",
+        progress: collection.Progress | None = None,
+        **options: Any,
+    ) -> Comparison:
+        """All methods with all proxies, judged on moments that their fits have not seen."""
+        progress = progress or collection.Silence()
+        every = [self._enough(name, estimand) for name in proxies or self.proxies]
+
+        def step(done: int, total: int) -> None:
+            if done == 1:
+                progress.stage("compare", total=total, done=0)
+            progress.advance(0)
+
+        return compare_tuples(
+            every,
+            confidence=confidence,
+            tolerances=tolerances,
+            estimand=estimand,
+            minimum_bandwidth=self.minimum_bandwidth,
+            progress=step,
+            **options,
+        )
+
     @property
     def minimum_bandwidth(self) -> float:
-        """ε̂_sampling / t_α: what the vertical bandwidth must not fall below."""
+        """ε̂_sampling / t_α: what the paper's vertical bandwidth must not fall below.
+
+        With a fixed number of trials there is no ε̂ to go by, and so no such limit.
+        """
+        if self.settings.plan == "fixed":
+            return 0.0
         quantile = student_quantile(self.settings.sampling_confidence, 10**9)
         return self.settings.sampling_error / quantile
 
@@ -328,14 +382,15 @@ class Study:
         folder: str | Path,
         *,
         confidence: float = 0.95,
-        method: str = "paper",
+        method: str = DEFAULT_METHOD,
         proxy: str | None = None,
+        estimand: Estimand = "mean",
         picture_format: str = "png",
     ) -> list[Path]:
         """Draw the densities, the margins and the proxies; returns the pictures' paths."""
         from safemargin import plots  # matplotlib is slow to import
 
-        margins = self.fit(confidence, method=method, proxy=proxy)
+        margins = self.fit(confidence, method=method, proxy=proxy, estimand=estimand)
         tuples = self.tuples(proxy)
         densities = plots.kde_info(
             tuples, confidence=confidence, minimum_bandwidth=self.minimum_bandwidth
@@ -359,8 +414,8 @@ class Study:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _enough(self, proxy: str | None) -> Tuples:
-        tuples = self.tuples(proxy)
+    def _enough(self, proxy: str | None, estimand: Estimand = "mean") -> Tuples:
+        tuples = self.tuples(proxy, estimand=estimand)
         if len(tuples) == 0:
             raise StudyIncomplete(
                 f"the study in {self.path} holds no finished moment yet; "
@@ -397,6 +452,16 @@ class Study:
         }
         refuse_mixing(self._store, found)
         return environment, policy
+
+
+def check_collect(natural: int, spread: int, workers: int | None) -> None:
+    """Refuse numbers that no collection can have."""
+    if natural < 0 or spread < 0 or natural + spread == 0:
+        raise InvalidInput(
+            f"natural and spread must be at least 0 and not both 0, got {natural} and {spread}"
+        )
+    if workers is not None and workers < 1:
+        raise InvalidInput(f"workers must be at least 1, got {workers}")
 
 
 def available_cores() -> int:

@@ -1,271 +1,219 @@
-"""Does it hold: held-out coverage (paper § IV-C, Table I) and percentile error (Table III)."""
+"""Does it hold: the paper's Tables I and III (§ IV-C), and cross-validation that can be read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.bounds import (
-    Sample,
-    check_confidence,
-    check_sample,
-    fit_bound,
-    keep_lowest,
+from safemargin.bounds import DEFAULT_METHOD, Estimand, Sample, check_sample, keep_lowest
+from safemargin.bounds.sample import Booleans
+from safemargin.errors import InvalidInput
+from safemargin.gaps import GapError, gap_error
+from safemargin.heldout import (
+    ChainRow,
+    CoverageRow,
+    chain_rows,
+    coverage_rows,
+    hold_out,
+    moments_to_show,
+    typical_tolerances,
 )
-from safemargin.density import scott_bandwidth
-from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.law_test import LawTest, law_test
+from safemargin.paper_tables import (
+    Coverage,
+    SampleSize,
+    local_sample_size,
+    percentile_error_bound,
+    proxies_by_moment,
+    sample_sizes,
+    table_one,
+)
 from safemargin.records import Tuples
 
-Kernel = Literal["gaussian", "box"]
-
-
-def percentile_error_bound(
-    sample_size: float, confidence: float = 0.95, alpha: float = 0.95, *, tight: bool = True
-) -> float:
-    """How far the share under the fitted percentile may fall short of β, with confidence α.
-
-    Tight: β − β* where β − β* = z √(β*(1 − β*) / D), solved for β*. Loose: 0.5 z / √D.
-    z is one-sided: 1.645 at α = 0.95. D is `sample_size`.
-    """
-    check_confidence(confidence)
-    if not 0.5 <= alpha < 1:
-        raise InvalidInput(f"alpha must be at least 0.5 and below 1, got {alpha}")
-    if not (sample_size > 0 and math.isfinite(sample_size)):
-        raise InvalidInput(f"the sample size must be above 0, got {sample_size}")
-    z = NormalDist().inv_cdf(alpha)
-    if not tight:
-        return 0.5 * z / math.sqrt(sample_size)
-    # (β − x)² = k x(1 − x) with k = z²/D is (1 + k) x² − (2β + k) x + β² = 0; the root below β.
-    k = z**2 / sample_size
-    root = math.sqrt(k * (k + 4 * confidence * (1 - confidence)))
-    return confidence - (2 * confidence + k - root) / (2 * (1 + k))
-
-
-def local_sample_size(
-    moments: int,
-    bandwidth: float,
-    low: float,
-    high: float,
-    *,
-    kernel: Kernel = "gaussian",
-    edge: bool = True,
-) -> float:
-    """D: how many moments stand behind one proxy value, if proxies are spread evenly.
-
-    Box kernel M·H_p / (p_max − p_min); Gaussian √(2π) times that; half of it at the `edge`.
-    """
-    if kernel not in get_args(Kernel):
-        known = did_you_mean(str(kernel), get_args(Kernel))
-        raise InvalidInput(f"the kernel {kernel!r} is unknown; {known}")
-    if not (moments >= 0 and bandwidth > 0 and high > low):
-        raise InvalidInput(
-            "a local sample size needs moments ≥ 0, bandwidth > 0 and low < high, "
-            f"got {moments}, {bandwidth}, {low} and {high}"
-        )
-    size = moments * bandwidth / (high - low)
-    if kernel == "gaussian":
-        size *= math.sqrt(2 * math.pi)
-    return size / 2 if edge else size
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Table I: how often held-out moments stayed under the fitted bound, for one n."""
-
-    n: int
-    tested: int
-    succeeded: int
-    success_rate: float
-    percentile_error: float
-    """β − success rate: above 0, the bound was broken more often than promised."""
-    standard_error: float
-    """Binomial noise √(β(1 − β)/tests): errors of this size mean nothing."""
-    natural_tested: int
-    natural_succeeded: int
-    spread_tested: int
-    spread_succeeded: int
-    above_range: int
-    """Tests above the highest fitted proxy; judged at the last bin, as in the paper."""
-
-
-@dataclass(frozen=True)
-class SampleSize:
-    """Table III: how much data stands behind one proxy value, and what error that allows."""
-
-    n: int | None
-    """None: the same for every n."""
-    kernel: Kernel
-    bandwidth: float
-    """H_p of the training moments."""
-    spread_moments: int
-    """M: spread moments in training that were not dropped."""
-    low: float
-    high: float
-    sample_size: float
-    """D, halved for the edges."""
-    tight_bound: float | None
-    """On the percentile error; None when there are no spread moments."""
-    loose_bound: float | None
+__all__ = [
+    "Coverage",
+    "SampleSize",
+    "Validation",
+    "local_sample_size",
+    "percentile_error_bound",
+    "validate",
+    "validate_tuples",
+]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What held-out moments say about a fit."""
+    """What unseen moments say about a fit."""
 
     confidence: float
     method: str
+    estimand: Estimand
     train_share: float
     train_moments: int
-    """Kept for the fit, after dropping the highest proxies."""
+    """Kept for Table I's fit, after dropping the highest proxies."""
     test_moments: int
-    coverage: tuple[Coverage, ...]  # one per n
-    sample_sizes: tuple[SampleSize, ...]  # per kernel (and per n, if the proxy looks at n)
+    coverage: tuple[Coverage, ...]  # Table I: one per n
+    sample_sizes: tuple[SampleSize, ...]  # Table III: per kernel (and per n, if the proxy sees n)
+    held_out: tuple[CoverageRow, ...]
+    """Cross-validated: per phase, part of the proxy's range and n."""
+    chain: tuple[ChainRow, ...]
+    """Cross-validated: the promise that a margin makes, per phase and tolerance."""
+    above_range: float
+    """Share of natural moments above the range of a fit that has not seen them: margin 0."""
+    no_bound: float
+    """Share of (natural moment, n) within the range for which the data allow no bound."""
+    tests_for_one_point: int
+    """How many tests it takes to notice that a bound covers one point less than promised."""
+    same_law: LawTest | None
+    """Whether natural and spread moments follow the same law given the proxy; None: one phase."""
+    gaps: GapError | None
+    """What the powers of two miss; None where S has holes itself."""
+    notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and texts."""
-        data = asdict(self)
-        data["coverage"] = list(data["coverage"])
-        data["sample_sizes"] = list(data["sample_sizes"])
+        data: dict[str, Any] = _plain(asdict(self))
         return data
 
 
 def validate(
     natural_proxies: npt.ArrayLike,  # [natural moments] (or [natural moments, n])
-    natural_criticalities: npt.ArrayLike,  # [natural moments, n]
+    natural_criticalities: npt.ArrayLike,  # [natural moments, n] (or [natural moments, runs, n])
     spread_proxies: npt.ArrayLike,  # [spread moments] (or [spread moments, n])
-    spread_criticalities: npt.ArrayLike,  # [spread moments, n]
+    spread_criticalities: npt.ArrayLike,  # [spread moments, n] (or [spread moments, runs, n])
     n_values: Sequence[int],
     *,
     confidence: float = 0.95,
-    method: str = "paper",
+    method: str = DEFAULT_METHOD,
+    groups: npt.ArrayLike | None = None,  # [natural + spread moments] of labels, e.g. episodes
+    estimand: Estimand = "mean",
     train_share: float = 0.8,
-    minimum_bandwidth: float = 0.0,
-    drop_highest: float = 0.05,
-    bins: int = 200,
+    tolerances: Sequence[float] | None = None,
     alpha: float = 0.95,
+    **options: Any,
 ) -> Validation:
-    """Fit on the first share of each phase, in collection order; test on the rest (no lift)."""
+    """Table I and III as in the paper, and five-fold cross-validation of the whole fit.
+
+    Table I: fit on the first share of each phase, in collection order; test on the rest (no lift).
+    """
     if not 0 < train_share < 1:
         raise InvalidInput(f"train_share must lie between 0 and 1, got {train_share}")
-    natural = np.asarray(natural_criticalities), np.asarray(natural_proxies)
-    spread = np.asarray(spread_criticalities), np.asarray(spread_proxies)
-    parts = [part for part in (natural, spread) if len(part[0])]
+    whole, place = _join(
+        (np.asarray(natural_proxies), np.asarray(natural_criticalities)),
+        (np.asarray(spread_proxies), np.asarray(spread_criticalities)),
+        n_values,
+        groups,
+        estimand,
+    )
+    drop_highest = float(options.get("drop_highest", 0.05))
+    train = _first_share(whole, place, train_share)  # [rows]
+    coverage = table_one(whole, train, confidence, method, options)
+    found = hold_out(whole, method=method, confidence=confidence, **options)
+    if tolerances is None:
+        tolerances = typical_tolerances(found.upper)
+    inside = whole.natural & ~found.above
+    return Validation(
+        confidence=confidence,
+        method=method,
+        estimand=estimand,
+        train_share=train_share,
+        train_moments=len(keep_lowest(proxies_by_moment(whole, train), drop_highest)),
+        test_moments=len(np.unique(whole.moments[~train])),
+        coverage=coverage,
+        sample_sizes=sample_sizes(whole, train, drop_highest, confidence, alpha),
+        held_out=coverage_rows(found),
+        chain=chain_rows(found, tolerances),
+        above_range=float(found.above[whole.natural].mean()) if whole.natural.any() else 0.0,
+        no_bound=float((~found.promised[inside]).mean()) if inside.any() else 0.0,
+        tests_for_one_point=moments_to_show(min(0.01, confidence / 2), confidence),
+        same_law=law_test(whole, confidence=confidence),
+        gaps=gap_error(
+            whole, confidence=confidence, method=method, tolerances=tolerances, **options
+        ),
+        notes=tuple(found.notes),
+    )
+
+
+def validate_tuples(tuples: Tuples, *, estimand: Estimand = "mean", **options: Any) -> Validation:
+    """`validate` for the moments of a study; the options are the same."""
+    order = np.argsort(tuples.indices, kind="stable")  # collection order within a phase
+    natural, spread = (order[tuples.phases[order] == phase] for phase in ("natural", "spread"))
+    losses = tuples.losses(estimand)
+    return validate(
+        tuples.proxies[natural],
+        losses[natural],
+        tuples.proxies[spread],
+        losses[spread],
+        tuples.n_values,
+        groups=(
+            None if tuples.groups is None else tuples.groups[np.concatenate([natural, spread])]
+        ),
+        estimand=estimand,
+        **options,
+    )
+
+
+Phased = tuple[npt.NDArray[Any], npt.NDArray[Any]]  # proxies, criticalities
+
+
+def _join(
+    natural: Phased,
+    spread: Phased,
+    n_values: Sequence[int],
+    groups: npt.ArrayLike | None,
+    estimand: Estimand,
+) -> tuple[Sample, npt.NDArray[np.int64]]:
+    """Both phases as one sample, and each moment's place within its phase, [moments]."""
+    parts = [part for part in (natural, spread) if len(part[1])]
     if not parts:
         raise InvalidInput("there is nothing to validate: no natural and no spread moments")
-    for losses, values in parts:
+    for values, losses in parts:
         if len(losses) != len(values):
             raise InvalidInput(
                 "a phase needs one proxy for each row of its criticalities, "
                 f"got shapes {values.shape} and {losses.shape}"
             )
-        if losses.shape[1:] != parts[0][0].shape[1:] or values.shape[1:] != parts[0][1].shape[1:]:
+        if losses.shape[1:] != parts[0][1].shape[1:] or values.shape[1:] != parts[0][0].shape[1:]:
             raise InvalidInput(
                 "natural and spread moments must have the same columns, got criticalities "
-                f"{parts[0][0].shape} and {losses.shape}, proxies {parts[0][1].shape} and "
+                f"{parts[0][1].shape} and {losses.shape}, proxies {parts[0][0].shape} and "
                 f"{values.shape}"
             )
+    sizes = len(natural[1]), len(spread[1])
     whole = check_sample(
-        np.concatenate([values for _, values in parts]),
-        np.concatenate([losses for losses, _ in parts]),
+        np.concatenate([values for values, _ in parts]),
+        np.concatenate([losses for _, losses in parts]),
         n_values,
+        natural=np.arange(sum(sizes)) < sizes[0],
+        groups=groups,
+        estimand=estimand,
     )
-    naturals, spreads = len(natural[0]), len(spread[0])
-    is_natural = np.arange(naturals + spreads) < naturals  # [moments]
-    place = np.concatenate([np.arange(naturals), np.arange(spreads)])  # [moments] within the phase
-    train_naturals = math.floor(train_share * naturals + 1e-9)
-    train_spreads = math.floor(train_share * spreads + 1e-9)
-    train = place < np.where(is_natural, train_naturals, train_spreads)  # [moments]
-    test = ~train
-    if not test.any():
+    return whole, np.concatenate([np.arange(size) for size in sizes])
+
+
+def _first_share(whole: Sample, place: npt.NDArray[np.int64], train_share: float) -> Booleans:
+    """The first share of each phase's moments, [rows]."""
+    train = np.zeros(len(whole), dtype=bool)
+    for phase in (whole.natural, ~whole.natural):
+        size = len(np.unique(whole.moments[phase]))
+        train |= phase & (place[whole.moments] < math.floor(train_share * size + 1e-9))
+    if train.all():
         raise InvalidInput(
-            f"nothing is left to test on: {len(train)} moments with train_share={train_share}"
+            f"nothing is left to test on: {whole.moment_count} moments with "
+            f"train_share={train_share}"
         )
-    bound = fit_bound(
-        whole.proxies[train] if whole.looks_at_n else whole.proxies[train, 0],
-        whole.criticalities[train],
-        whole.n_values,
-        confidence=confidence,
-        method=method,
-        minimum_bandwidth=minimum_bandwidth,
-        lift=False,
-        drop_highest=drop_highest,
-        bins=bins,
-    )
-    proxies = whole.proxies[test]  # [tests, n]
-    limits = bound.at(proxies if whole.looks_at_n else proxies[:, 0])  # [tests, n]
-    succeeded = whole.criticalities[test] <= limits  # [tests, n]
-    above = proxies > bound.grid[:, -1]  # [tests, n]
-    tests = int(test.sum())
-    of_natural = is_natural[test]
-    coverage = tuple(
-        Coverage(
-            n=n,
-            tested=tests,
-            succeeded=int(succeeded[:, column].sum()),
-            success_rate=float(succeeded[:, column].mean()),
-            percentile_error=confidence - float(succeeded[:, column].mean()),
-            standard_error=math.sqrt(confidence * (1 - confidence) / tests),
-            natural_tested=int(of_natural.sum()),
-            natural_succeeded=int(succeeded[of_natural, column].sum()),
-            spread_tested=int((~of_natural).sum()),
-            spread_succeeded=int(succeeded[~of_natural, column].sum()),
-            above_range=int(above[:, column].sum()),
-        )
-        for column, n in enumerate(whole.n_values)
-    )
-    return Validation(
-        confidence=confidence,
-        method=method,
-        train_share=train_share,
-        train_moments=len(keep_lowest(whole.proxies[train, 0], drop_highest)),
-        test_moments=tests,
-        coverage=coverage,
-        sample_sizes=_sample_sizes(whole, train, is_natural, drop_highest, confidence, alpha),
-    )
+    return train
 
 
-def validate_tuples(tuples: Tuples, **options: Any) -> Validation:
-    """`validate` for the moments of a study; the options are the same."""
-    order = np.argsort(tuples.indices, kind="stable")  # collection order within a phase
-    natural, spread = (order[tuples.phases[order] == phase] for phase in ("natural", "spread"))
-    return validate(
-        tuples.proxies[natural],
-        tuples.criticalities[natural],
-        tuples.proxies[spread],
-        tuples.criticalities[spread],
-        tuples.n_values,
-        **options,
-    )
-
-
-def _sample_sizes(
-    whole: Sample,
-    train: npt.NDArray[np.bool_],  # [moments]
-    is_natural: npt.NDArray[np.bool_],  # [moments]
-    drop_highest: float,
-    confidence: float,
-    alpha: float,
-) -> tuple[SampleSize, ...]:
-    rows = []
-    for column, n in enumerate(whole.n_values if whole.looks_at_n else (None,)):
-        proxies = whole.proxies[train, column]
-        keep = keep_lowest(proxies, drop_highest)
-        kept = proxies[keep]
-        bandwidth, low, high = scott_bandwidth(kept), float(kept.min()), float(kept.max())
-        spread_kept = int((~is_natural[train][keep]).sum())
-        for kernel in get_args(Kernel):
-            size = local_sample_size(spread_kept, bandwidth, low, high, kernel=kernel)
-            tight, loose = (
-                percentile_error_bound(size, confidence, alpha, tight=tight) if size else None
-                for tight in (True, False)
-            )
-            rows.append(
-                SampleSize(n, kernel, bandwidth, spread_kept, low, high, size, tight, loose)
-            )
-    return tuple(rows)
+def _plain(value: Any) -> Any:
+    """Tuples as lists, all the way down."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

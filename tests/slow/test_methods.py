@@ -1,0 +1,132 @@
+"""Statistical truth: what the default bound is worth under twelve laws, half of them new.
+
+`SAFEMARGIN_SLOW=1` runs the whole (both sample sizes, three confidences); otherwise a part.
+`python tests/slow/worth.py` prints the same figures as the tables of docs/methods.md.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import numpy as np
+import pytest
+from laws import LAWS, N_VALUES, draw_study, judge
+from scipy.special import stdtrit
+from worth import Line, average, line
+
+from safemargin.bounds import fit_bound
+from safemargin.records import Floats
+from safemargin.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+WHOLE = os.environ.get("SAFEMARGIN_SLOW") == "1"
+STUDIES = {"calibrated": 40, "paper": 40} if WHOLE else {"calibrated": 5, "paper": 1}
+CASES = (
+    [(moments, confidence) for moments in (1000, 2000) for confidence in (0.9, 0.95, 0.99)]
+    if WHOLE
+    else [(1000, 0.95)]
+)
+NOISE = 0.0 if WHOLE else 0.01
+"""Few studies leave some noise in the means."""
+
+
+@cache
+def lines(moments: int, confidence: float, method: str) -> dict[str, Line]:
+    return {law: line(law, moments, confidence, method, STUDIES[method]) for law in LAWS}
+
+
+@pytest.mark.parametrize(("moments", "confidence"), CASES)
+class TestTheDefault:
+    """Averages over natural steps, n and studies; nothing about a single fit."""
+
+    def test_it_covers_what_it_promises_and_little_more(
+        self, moments: int, confidence: float
+    ) -> None:
+        for law, found in lines(moments, confidence, "calibrated").items():
+            assert found.coverage >= confidence - 0.01 - NOISE, law
+            # The oracle covers more than β where the law has steps or falls with the proxy.
+            assert found.coverage <= max(confidence, found.allowed) + 0.02 + NOISE, law
+
+    def test_it_holds_in_every_fifth_of_the_range(self, moments: int, confidence: float) -> None:
+        for law, found in lines(moments, confidence, "calibrated").items():
+            assert found.worst_bin >= confidence - 0.025 - NOISE, law
+
+    def test_the_chain_holds(self, moments: int, confidence: float) -> None:
+        for law, found in lines(moments, confidence, "calibrated").items():
+            assert found.chain_failure <= 1 - confidence + 0.01, law
+
+    def test_margins_are_near_the_best_possible(self, moments: int, confidence: float) -> None:
+        ours, paper = (
+            average(list(lines(moments, confidence, method).values()))
+            for method in ("calibrated", "paper")
+        )
+        print(f"\nM = {moments}, β = {confidence}: {ours:.3f} of the oracle's, paper {paper:.3f}")
+        assert ours >= 0.8 - 2 * NOISE
+        assert ours >= (1.3 - 5 * NOISE) * paper
+
+
+@pytest.mark.parametrize("law", ["uniform", "bimodal", "blind"])
+@pytest.mark.parametrize("confidence", [0.8, 0.9])
+def test_split_calibration_covers_in_every_bin(law: str, confidence: float) -> None:
+    """The exact guarantee, averaged over studies: at least β, in small studies, in every bin."""
+    rng = np.random.default_rng(11)
+    found = []
+    for _ in range(200 if WHOLE else 25):
+        study = draw_study(LAWS[law], 200, rng)
+        bound = fit_bound(
+            study.proxies,
+            study.losses,
+            N_VALUES,
+            confidence=confidence,
+            natural=study.natural,
+            calibration="split",
+            calibration_bins=1,
+        )
+        found.append(judge(bound, law).coverage.mean(axis=0))  # [n]
+    noise = 2.5 * np.std(found, axis=0) / np.sqrt(len(found))
+    assert (np.mean(found, axis=0) >= confidence - noise).all()
+
+
+def estimates(chances: Floats, loss: float, rng: np.random.Generator, *, plan: str) -> Floats:
+    """c* of moments that lose so much with these chances in a trial, under a plan, [moments]."""
+    settings = Settings(plan="paper", sampling_error=0.2, min_trials=10, max_trials=1000)
+    trials = loss * (rng.random((len(chances), settings.max_trials)) < chances[:, None])
+    if plan == "fixed":
+        return np.asarray(trials[:, :48].mean(axis=1))
+    count = np.arange(1, settings.max_trials + 1)
+    means = np.cumsum(trials, axis=1) / count  # [moments, trials]
+    variance = (np.cumsum(trials**2, axis=1) - count * means**2) / np.maximum(count - 1, 1)
+    quantile = stdtrit(np.maximum(count - 1, 1), 0.5 + settings.sampling_confidence / 2)
+    half_width = quantile * np.sqrt(np.maximum(variance, 0) / count)
+    sure = (half_width <= settings.sampling_error) & (count >= settings.min_trials)
+    sure[:, -1] = True  # max_trials
+    return np.asarray(means[np.arange(len(means)), np.argmax(sure, axis=1)])
+
+
+def test_rare_large_losses_are_covered() -> None:
+    """Zero-inflated: the paper's rule stops when the first ten trials are zero, ours does not.
+
+    The bound is fitted on estimates, and judged by the true expected loss of fresh moments.
+    """
+    rng = np.random.default_rng(5)
+    covered: dict[str, list[float]] = {"default": [], "paper": []}
+    for _ in range(20 if WHOLE else 4):
+        proxies = rng.gamma(2, 1, 800) + 0.1
+        chances = np.clip(0.02 * proxies * rng.exponential(size=800), 0, 0.3)
+        fresh = rng.gamma(2, 1, 20_000) + 0.1
+        truth = 10 * np.clip(0.02 * fresh * rng.exponential(size=20_000), 0, 0.3)
+        for name, plan, method in (
+            ("default", "fixed", "calibrated"),
+            ("paper", "paper", "paper"),
+        ):
+            c = estimates(chances, 10.0, rng, plan=plan)
+            bound = fit_bound(proxies, c[:, None], (1,), confidence=0.95, method=method)
+            inside = fresh <= bound.grid[0, -1]
+            held = truth[inside] <= bound.at(fresh[inside])[:, 0]
+            covered[name].append(float(held.mean()))
+    means = {name: float(np.mean(values)) for name, values in covered.items()}
+    print(f"\ntrue expected loss covered at β = 0.95: {means}")
+    assert means["default"] >= 0.95 - 0.01
+    assert means["paper"] < means["default"]

@@ -1,0 +1,139 @@
+"""Comparing methods and proxies: who wins, who may not, and what is left out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from safemargin.bounds import METHODS, Sample, check_sample
+from safemargin.compare import VARIANTS, compare_samples, compare_tuples
+from safemargin.errors import InvalidInput
+from safemargin.records import Tuples
+
+
+def samples(moments: int = 400, **more: Any) -> dict[str, Sample]:
+    """One proxy that tells how large losses get, and one that tells nothing."""
+    rng = np.random.default_rng(0)
+    good = rng.gamma(2, 1, moments)
+    losses = good[:, None] * rng.random((moments, 1)) * [0.5, 1.0, 2.0]
+    proxies = {"good": good, "idle": rng.random(moments)}
+    return {
+        name: check_sample(values, losses, (1, 2, 4), **more) for name, values in proxies.items()
+    }
+
+
+def test_all_methods_with_all_proxies() -> None:
+    calls: list[tuple[int, int]] = []
+    found = compare_samples(
+        samples(),
+        confidence=0.9,
+        tolerances=[1.0, 3.0],
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    assert set(METHODS) < set(VARIANTS)
+    assert len(found.candidates) == 2 * len(VARIANTS)
+    assert calls[-1] == (2 * len(VARIANTS) * 5, 2 * len(VARIANTS) * 5)
+    assert (found.moments, found.natural_moments) == (400, 400)
+    for winner in found.winners:
+        assert winner is not None
+        assert winner.holds
+    assert found.winners[0] is not None
+    assert found.winners[0].proxy == "good"
+    calibrated = found.candidates[0]
+    assert (calibrated.method, calibrated.proxy) == ("calibrated", "good")
+    assert calibrated.coverage.share == pytest.approx(0.9, abs=0.04)
+    assert calibrated.worst_part.share is not None
+    assert calibrated.worst_part.share <= calibrated.coverage.share
+    assert calibrated.mean_margins[0] < calibrated.mean_margins[1]
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["winners"][0]["proxy"] == "good"
+    assert found.gaps is None
+
+
+def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    from safemargin.bounds import METHODS, Bound, Options
+
+    def reckless(sample: Sample, options: Options) -> Bound:
+        grid = np.linspace(sample.proxies.min(), sample.proxies.max(), 9)
+        return Bound(
+            sample.n_values, np.tile(grid, (3, 1)), np.zeros((3, 9)), options.confidence, "paper"
+        )
+
+    monkeypatch.setitem(METHODS, "paper", reckless)
+    found = compare_samples(
+        samples(), confidence=0.9, tolerances=[1.0], methods=["paper", "calibrated"]
+    )
+    assert [row.holds for row in found.candidates if row.method == "paper"] == [False, False]
+    assert found.winners[0] is not None
+    assert found.winners[0].method == "calibrated"
+    alone = compare_samples(samples(), confidence=0.9, tolerances=[1.0], methods=["paper"])
+    assert alone.winners == (None,)
+
+
+def test_a_proxy_that_does_not_vary_is_left_out() -> None:
+    both = samples()
+    losses = both["good"].losses
+    both["stuck"] = check_sample(np.ones(400), losses, (1, 2, 4))
+    found = compare_samples(both, methods=["calibrated", "paper"])
+    assert {row.proxy for row in found.candidates} == {"good", "idle"}
+    assert any(
+        "calibrated with stuck: all 320 proxies are equal" in text for text in found.left_out
+    )
+    with pytest.raises(InvalidInput, match="nothing could be compared: calibrated with stuck"):
+        compare_samples({"stuck": both["stuck"]}, methods=["calibrated"])
+
+
+def test_too_few_moments_are_noted() -> None:
+    found = compare_samples(samples(), confidence=0.999, methods=["calibrated"])
+    assert found.candidates[0].no_bound == 1.0
+    assert "needs 999 natural moments" in found.candidates[0].notes[0]
+
+
+def test_from_tuples() -> None:
+    whole = samples()["good"]
+    runs = np.repeat(whole.losses[:, None], 3, axis=1)
+    tuples = Tuples(
+        phases=np.array(["natural", "spread"] * 200),
+        indices=np.arange(400),
+        steps=np.zeros(400, dtype=np.int64),
+        proxies=whole.proxies[:, 0],
+        criticalities=whole.losses,
+        half_widths=np.zeros((400, 3)),
+        trials=np.ones((400, 3), dtype=np.int64),
+        n_values=(1, 2, 4),
+        proxy="q_range",
+        groups=np.arange(400) // 2,
+        runs=runs,
+    )
+    found = compare_tuples([tuples], methods=["calibrated"], tolerances=[1.0])
+    assert (found.estimand, found.natural_moments) == ("mean", 200)
+    assert found.candidates[0].proxy == "q_range"
+    single = compare_tuples(
+        [tuples], methods=["calibrated"], tolerances=[1.0], estimand="single-run"
+    )
+    assert single.estimand == "single-run"
+    assert single.candidates[0].coverage.tested == 3 * found.candidates[0].coverage.tested
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"methods": ["papers"]}, "method 'papers' is unknown; did you mean 'paper"),
+        ({"tolerances": []}, "one or more tolerances of at least 0"),
+        ({"tolerances": [-1.0]}, "one or more tolerances of at least 0"),
+        ({"confidence": 1.0}, "confidence must lie between 0 and 1"),
+    ],
+)
+def test_bad_input(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        compare_samples(samples(60), **changes)
+
+
+def test_no_proxy_and_no_natural_moment() -> None:
+    with pytest.raises(InvalidInput, match="nothing to compare: no proxy"):
+        compare_samples({})
+    with pytest.raises(InvalidInput, match="needs natural moments, and there are none"):
+        compare_samples(samples(60, natural=np.zeros(60, dtype=bool)))

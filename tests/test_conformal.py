@@ -1,0 +1,266 @@
+"""Calibration by hand: ranks, folds, bins, the order statistic, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from safemargin.bounds import Options, check_sample, fit_bound, moments_needed
+from safemargin.bounds.calibrated import CELLS, kernel_percentiles
+from safemargin.bounds.conformal import (
+    POINTS,
+    assign_folds,
+    conformal_quantile,
+    fit_calibrated_curve,
+    proxy_grid,
+    ranks_in,
+)
+from safemargin.bounds.isotonic import CELLS as ISOTONIC_CELLS
+from safemargin.bounds.isotonic import rising_percentiles
+from safemargin.bounds.tolerance import window_needed
+from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.margins import fit_margins
+
+
+@pytest.mark.parametrize(
+    ("confidence", "one", "five"),
+    [(0.5, 1, 5), (0.9, 9, 45), (0.95, 19, 95), (0.99, 99, 495), (0.999, 999, 4995)],
+)
+def test_moments_needed(confidence: float, one: int, five: int) -> None:
+    assert moments_needed(confidence, 1) == one
+    assert moments_needed(confidence) == five
+    # One fewer, and the order statistic does not exist.
+    assert conformal_quantile(np.zeros(one), one, confidence) == 0.0
+    assert conformal_quantile(np.zeros(one - 1), one - 1, confidence) == math.inf
+
+
+def test_moments_needed_refuses() -> None:
+    with pytest.raises(InvalidInput, match="confidence must lie between 0 and 1, got 1"):
+        moments_needed(1.0)
+    with pytest.raises(InvalidInput, match="bins must be at least 1, got 0"):
+        moments_needed(0.9, 0)
+
+
+def test_the_order_statistic_by_hand() -> None:
+    scores = np.array([5.0, 1.0, 4.0, 2.0, 3.0])
+    assert conformal_quantile(scores, 5, 0.5) == 3.0  # ⌈6 · 0.5⌉ = 3rd
+    assert conformal_quantile(scores, 5, 0.6) == 4.0  # ⌈3.6⌉ = 4th
+    assert conformal_quantile(scores, 5, 5 / 6) == 5.0  # exactly the 5th, rounding or not
+    assert conformal_quantile(scores, 5, 0.84) == math.inf
+    # Two runs of each of five moments: the 3rd of 5 moments is the 6th of 10 runs.
+    assert conformal_quantile(np.arange(10.0), 5, 0.5) == 5.0
+
+
+def test_crepes_finds_the_same_order_statistic() -> None:
+    crepes = pytest.importorskip("crepes")
+    rng = np.random.default_rng(0)
+    residuals = rng.normal(size=137)
+    model = crepes.ConformalPredictiveSystem()
+    model.fit(residuals=residuals)
+    for beta in (0.8, 0.9, 0.95):
+        ours = conformal_quantile(residuals, 137, beta)
+        theirs = model.predict_percentiles(np.zeros(1), higher_percentiles=100 * beta)
+        assert np.ravel(theirs)[0] == pytest.approx(ours)
+
+
+def test_ranks_count_ties_half() -> None:
+    reference = np.array([1.0, 2.0, 2.0, 3.0])
+    assert ranks_in(reference, np.array([0.0, 1.0, 2.0, 2.5, 3.0, 9.0])).tolist() == [
+        *[0.0, 0.125, 0.5, 0.75, 0.875, 1.0]
+    ]
+
+
+def test_the_grid_of_few_values() -> None:
+    assert proxy_grid(np.array([3.0, 1.0, 1.0, 2.0]), 5).tolist() == [1, 1.5, 2, 2.5, 3]
+    grid = proxy_grid(np.random.default_rng(0).gamma(2, 1, 1000), 200)
+    assert len(grid) == 200
+    near = np.array([0.0, 0.5, 1.0, np.nextafter(1.0, 2.0)])
+    assert (np.diff(proxy_grid(near, 9)) > 0).all()  # no room in the last gap: it is left alone
+
+
+def sample(moments: int = 120, **more: Any) -> Any:
+    rng = np.random.default_rng(0)
+    proxies = rng.gamma(2, 1, moments)
+    return check_sample(proxies, proxies[:, None] * rng.random((moments, 2)), (1, 2), **more)
+
+
+def test_folds_keep_groups_whole_and_cover_the_range() -> None:
+    whole = sample(groups=np.arange(120) // 3)
+    folds = assign_folds(whole, 10)
+    for group in range(40):
+        assert len(set(folds[whole.groups == group])) == 1
+    assert np.bincount(folds).tolist() == [12] * 10
+    alone = sample()
+    folds = assign_folds(alone, 10)
+    order = np.argsort(alone.proxies[:, 0])
+    assert [sorted(folds[order[start : start + 10]]) for start in range(0, 120, 10)] == [
+        list(range(10))
+    ] * 12
+
+
+def plain_percentile(ranks: np.ndarray, losses: np.ndarray, at: float, width: float, level: float):  # type: ignore[no-untyped-def]
+    cells = (np.minimum((ranks * CELLS).astype(int), CELLS - 1) + 0.5) / CELLS
+    weights = np.exp(-0.5 * ((at - cells) / width) ** 2)
+    order = np.argsort(losses, kind="stable")
+    reached = np.cumsum(weights[order])
+    return losses[order][np.argmax(reached >= level * (1 - 1e-9) * reached[-1])]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(12, 300), st.sampled_from([0.5, 0.9, 0.99]))
+def test_kernel_percentiles_against_a_plain_loop(seed: int, count: int, level: float) -> None:
+    rng = np.random.default_rng(seed)
+    ranks, losses = rng.random(count), np.round(rng.gamma(1, 1, count), 1)  # with ties
+    folds = rng.integers(0, 3, count)
+    found = kernel_percentiles(ranks, losses, folds, 3, 0.08, level)
+    assert found.shape == (4, len(POINTS))
+    for left_out in range(4):
+        kept = folds != left_out
+        for point in (0, 33, 100):
+            expected = plain_percentile(ranks[kept], losses[kept], POINTS[point], 0.08, level)
+            assert found[left_out, point] == expected
+
+
+def test_isotonic_percentiles_against_the_definition() -> None:
+    rng = np.random.default_rng(2)
+    cells = np.sort(rng.integers(0, ISOTONIC_CELLS, 150))
+    losses = cells / 10 + rng.exponential(size=150)
+    order = np.argsort(losses)
+    (found,) = rising_percentiles(cells[order], losses[order], [0.8])
+
+    def percentile(first: int, last: int) -> float | None:
+        inside = np.sort(losses[(cells >= first) & (cells <= last)])
+        return inside[math.ceil(0.8 * len(inside) - 1e-9) - 1] if len(inside) else None
+
+    for j in range(0, ISOTONIC_CELLS, 3):
+        best = -math.inf
+        for first in range(j + 1):
+            values = [percentile(first, last) for last in range(j, ISOTONIC_CELLS)]
+            known = [value for value in values if value is not None]
+            if known:
+                best = max(best, min(known))
+        assert found[j] == best
+    assert (np.diff(found) >= 0).all()
+
+
+def constant_curve(level: float) -> Any:
+    """A curve that knows nothing: 0 everywhere, scale 1."""
+
+    def curve(ranks: Any, losses: Any, folds: Any, count: int, confidence: float) -> Any:
+        return np.full((count + 1, len(POINTS)), level), np.ones((count + 1, len(POINTS)))
+
+    return curve
+
+
+def test_calibration_by_hand() -> None:
+    # 40 natural moments, proxies 1 … 40, losses equal to the proxy; the curve says 0, so the
+    # scores are the losses. Two bins of 20: ⌈21 · 0.9⌉ = 19th, so 19 and 39; all 40: the 37th.
+    proxies = np.arange(1.0, 41.0)
+    whole = check_sample(proxies, proxies[:, None], (1,))
+    options = Options(confidence=0.9, calibration_bins=2, bins=40)
+    bound = fit_calibrated_curve(
+        whole, options, method="calibrated", curve=constant_curve(0.0), fold_count=4
+    )
+    assert bound.details["calibration_moments"] == [20, 20]
+    assert bound.details["raised_by"] == [[(19 + 37) / 2, (39 + 37) / 2]]
+    assert bound.at([1.0, 20.0, 21.0, 40.0])[:, 0].tolist() == [28, 28, 38, 38]
+
+
+def test_only_natural_moments_calibrate() -> None:
+    rng = np.random.default_rng(0)
+    proxies = rng.random(400)
+    losses = rng.random((400, 1))
+    natural = np.arange(400) % 2 == 0
+    uneven = losses * np.where(natural, 1.0, 2.0)[:, None]
+    bound = fit_bound(proxies, uneven, (1,), confidence=0.8, natural=natural)
+    assert bound.details["natural_moments"] == 200
+    held = uneven[:, 0] <= bound.at(proxies)[:, 0]
+    assert 0.75 < held[natural].mean() < 0.88
+    assert held[~natural].mean() < 0.55
+
+
+def test_split_calibration_uses_half() -> None:
+    rng = np.random.default_rng(0)
+    proxies = rng.random(400)
+    bound = fit_bound(proxies, rng.random((400, 1)), (1,), confidence=0.8, calibration="split")
+    assert sum(bound.details["calibration_moments"]) == 200
+    assert "exact in finite samples" in bound.details["guarantee"]
+
+
+@pytest.mark.parametrize(
+    ("natural", "options", "text"),
+    [
+        (18, {}, "every margin is 0: a confidence of 0.95 needs 19 natural moments.*there are 18"),
+        (18, {"calibration": "split"}, "half of all with split calibration"),
+        (60, {"calibration_bins": 4}, "in each of 4 parts .* there are 60; collect 76 or more"),
+        (60, {}, "in 1 part of the proxy's range, not in 5: there are 60 .* 285 allow for 5"),
+        (120, {"confidence": 0.9}, "in 4 parts of the proxy's range, not in 5"),
+        (300, {}, None),
+    ],
+)
+def test_notes(natural: int, options: dict[str, Any], text: str | None) -> None:
+    rng = np.random.default_rng(0)
+    proxies = rng.random(natural + 50)
+    bound = fit_bound(
+        proxies,
+        proxies[:, None] * rng.random((natural + 50, 2)),
+        (1, 2),
+        natural=np.arange(natural + 50) < natural,
+        **options,
+    )
+    if text is None:
+        assert bound.notes == ()
+    else:
+        (note,) = bound.notes
+        assert re.search(text, note), note
+    assert (bound.unbounded > 0) == ((text is not None and "every margin" in text) or
+                                     "calibration_bins" in options or natural == 18)  # fmt: skip
+
+
+def test_one_part_with_too_few_has_no_bound_and_none_above_it() -> None:
+    # Five bins of equal proxies: the third value of the proxy was met 5 times only.
+    proxies = np.repeat([1.0, 2.0, 3.0, 4.0, 5.0], [100, 100, 5, 100, 95])
+    losses = np.random.default_rng(0).random((400, 1))
+    bound = fit_bound(proxies, losses, (1,), confidence=0.9, calibration_bins=5)
+    if bound.unbounded:  # the edges are quantiles, so equal proxies may share a bin
+        assert "in a part of the proxy's range" in bound.notes[0]
+    assert np.isfinite(bound.at(1.0)).all()
+
+
+def test_tolerance_windows() -> None:
+    assert window_needed(0.95, 0.95) == 59  # 0.95^59 = 0.0485
+    assert window_needed(0.99, 0.95) == 299
+    proxies = np.arange(100.0)
+    bound = fit_bound(proxies, proxies[:, None], (1,), method="tolerance", bins=100)
+    # From proxy 0 the window is 0 … 58, and the limit is its largest; from 41 on 59 are ahead.
+    assert bound.at(0.0)[0] == 58
+    assert bound.at(41.0)[0] == 99
+    assert bound.at(42.0)[0] == math.inf
+    with pytest.warns(UserWarning, match="needs 299 moments in a window, and there are 100"):
+        fit_margins(proxies, proxies[:, None], (1,), 0.99, "tolerance")
+
+
+def test_boosted_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    rng = np.random.default_rng(0)
+    with pytest.raises(MissingExtra, match=r"pip install 'safemargin\[methods\]'"):
+        fit_bound(rng.random(50), rng.random((50, 1)), (1,), method="boosted")
+
+
+def test_the_bound_is_on_the_running_maximum() -> None:
+    rng = np.random.default_rng(0)
+    proxies = rng.random(300)
+    losses = np.stack([5 + rng.random(300), rng.random(300)], axis=1)  # n = 2 loses less
+    for method in ("calibrated", "isotonic", "boosted", "tolerance"):
+        bound = fit_bound(proxies, losses, (1, 2), method=method)
+        np.testing.assert_array_equal(bound.upper[0], bound.upper[1])
+    paper = fit_bound(proxies, losses, (1, 2), method="paper")
+    assert paper.upper[1].max() < 3
