@@ -252,6 +252,8 @@ def main() -> None:
         "name": arguments.output.stem,
         "environment": ENVIRONMENT,
         "algorithm": "PPO (64-64 tanh), starts within ±0.2",
+        "observation": "float32 [4]",
+        "actions": ["LEFT", "RIGHT"],
         "command": f"python reproduction/train_cartpole.py --seed {arguments.seed} "
         f"--steps {arguments.steps}",
         "seed": arguments.seed,
@@ -260,6 +262,7 @@ def main() -> None:
         "score_sd": round(float(scores.std(ddof=1)), 2),
         "games": len(scores),
         "kind": policy.kind,
+        "size_bytes": arguments.output.stat().st_size,
         "identity": policy.identity,
         "proxy_rank_correlation": {n: round(value, 3) for n, value in correlations.items()},
     }

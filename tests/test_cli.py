@@ -57,9 +57,12 @@ def test_a_study_from_end_to_end(run: Any, study: Path, tmp_path: Path) -> None:
     assert "left         nothing" in out
 
     margins = tmp_path / "margins.json"
-    status, out, _ = run("fit", study, "-o", margins, "--tolerance", "1", "5")
+    status, out, _ = run(
+        *["fit", study, "-o", margins, "--tolerance", "1,5", "--confidence", "0.9"]
+    )
     assert status == 0
-    assert "Safety margins (confidence 0.95" in out
+    title = "Safety margins (confidence 0.9, method 'calibrated', mean loss at a moment)"
+    assert title in " ".join(out.split())
     assert margins.exists()
 
     status, out, _ = run("margin", margins, "--proxy", "2", "--tolerance", "1000000")
@@ -71,6 +74,8 @@ def test_a_study_from_end_to_end(run: Any, study: Path, tmp_path: Path) -> None:
     status, out, _ = run("validate", study)
     assert status == 0
     assert "percentile error" in out
+    assert "Coverage on unseen natural moments" in out
+    assert "permutation test" in out
 
     status, out, _ = run("plot", study, "-o", tmp_path / "figures", "--format", "svg")
     assert status == 0
@@ -108,9 +113,49 @@ def test_json_is_one_document(
 
 
 def test_margin_as_json(run: Any, study: Path, tmp_path: Path) -> None:
-    run("fit", study, "-o", tmp_path / "m.json")
+    run("fit", study, "-o", tmp_path / "m.json", "--confidence", "0.9")
     _, out, _ = run("margin", tmp_path / "m.json", "--proxy", "2", "--tolerance", "9e9", "--json")
     assert json.loads(out)["margin"] == 4
+    assert json.loads(out)["estimand"] == "mean"
+
+
+def test_too_few_moments_for_the_confidence(run: Any, study: Path, tmp_path: Path) -> None:
+    status, out, err = run("fit", study, "-o", tmp_path / "m.json", "--confidence", "0.99")
+    assert status == 0
+    assert err.startswith("note: no bound, so every margin is 0: a confidence of 0.99 needs 99 ")
+    assert "there are 14" in err
+    _, out, _ = run("margin", tmp_path / "m.json", "--proxy", "2", "--tolerance", "9e9")
+    assert out == "0\n"
+    _, out, _ = run("status", study)
+    assert "allows a confidence of 0.9; 0.95 needs 19, 0.99 needs 99, 0.999 needs 999" in out
+
+
+def test_the_loss_of_a_single_run(run: Any, study: Path, tmp_path: Path) -> None:
+    status, out, _ = run(
+        *["fit", study, "-o", tmp_path / "m.json", "--confidence", "0.9"],
+        *["--estimand", "single-run"],
+    )
+    assert status == 0
+    assert "loss of a single run): how many random actions" in " ".join(out.split())
+    assert json.loads((tmp_path / "m.json").read_text())["estimand"] == "single-run"
+    status, out, _ = run("validate", study, "--confidence", "0.9", "--estimand", "single-run")
+    assert status == 0
+    assert "loss of a single run" in out
+
+
+def test_compare_names_a_winner(run: Any, study: Path) -> None:
+    status, out, _ = run("compare", study, "--confidence", "0.7", "--tolerance", "1,5")
+    assert status == 0
+    assert "tolerance 1: " in out
+    assert "paper, no lift" in out
+    status, out, _ = run("compare", study, "--confidence", "0.7", "--json")
+    found = json.loads(out)
+    assert {row["proxy"] for row in found["candidates"]} == {
+        *["log_prob_range", "prob_range", "certainty"]
+    }
+    status, out, err = run("compare", study, "--proxy", "certainity")
+    assert (status, out) == (2, "")
+    assert "did you mean 'certainty'" in err
 
 
 def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
@@ -210,7 +255,18 @@ def test_bad_usage_is_status_two(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["doctor", "collect", "status", "fit", "margin", "validate", "plot", "export", "demo"],
+    [
+        "doctor",
+        "collect",
+        "status",
+        "fit",
+        "margin",
+        "validate",
+        "compare",
+        "plot",
+        "export",
+        "demo",
+    ],
 )
 def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -234,3 +290,82 @@ def test_ctrl_c_loses_nothing(study: Path, tmp_path: Path) -> None:
     assert 5 <= estimates_in(path) < 78
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
     assert contents(path) == contents(study)
+
+
+def test_environment_arguments_are_read_as_people_write_them(run: Any, tmp_path: Path) -> None:
+    for number, value in enumerate(["false", "False"]):
+        path = tmp_path / str(number)
+        status, out, err = run(
+            *["collect", "FrozenLake-v1", f"{WORLDS}:go_right", "-o", path, "--scores", "q"],
+            *["--env-arg", f"is_slippery={value}", "--env-arg", "map_name=8x8", "--n", "1"],
+            *["--natural", "2", "--spread", "0", "--trials", "4", "--workers", "1"],
+            *["--max-episode-steps", "2000"],
+        )
+        assert status == 0, err
+        assert "FrozenLake-v1 (is_slippery=False, map_name=8x8)" in out
+
+
+def test_infinity_is_told_as_text(run: Any, study: Path, tmp_path: Path) -> None:
+    run("fit", study, "-o", tmp_path / "m.json")
+    for words in (["--proxy", "0.1", "--tolerance", "inf"], ["--proxy", "inf", "--tolerance", "1"]):
+        status, out, _ = run("margin", tmp_path / "m.json", *words, "--json")
+        assert status == 0
+        assert "inf" in json.loads(out).values()
+
+
+def test_negative_and_small_proxies_are_values(run: Any, study: Path, tmp_path: Path) -> None:
+    run("fit", study, "-o", tmp_path / "m.json", "--proxy", "certainty")
+    status, out, _ = run("margin", tmp_path / "m.json", "--proxy", "-8e-05", "--tolerance", "1")
+    assert status == 0
+    assert out.strip().isdigit()
+
+
+def test_an_answer_that_cannot_be_written(study: Path) -> None:
+    command = [sys.executable, "-m", "safemargin.cli", "status", str(study)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("safemargin: cannot write the answer")
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True
+    )
+    assert closed.returncode == 0
+    assert closed.stderr == ""
+
+
+def test_help_on_a_terminal_without_the_letters(study: Path) -> None:
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "safemargin.cli", "collect", "--help"]
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert done.returncode == 0
+    assert b"discount factor" in done.stdout
+
+
+def test_an_environment_that_leaves_is_a_finding(run: Any, tmp_path: Path) -> None:
+    leaving = tmp_path / "leaving.py"
+    leaving.write_text(
+        "import gymnasium as gym\n"
+        "class Leaving(gym.Wrapper):\n"
+        "    def step(self, action):\n"
+        "        raise SystemExit(0)\n"
+        "def make():\n"
+        "    return Leaving(gym.make('CartPole-v1'))\n"
+    )
+    status, out, _ = run("doctor", f"{leaving}:make")
+    assert status == 1
+    assert "raised SystemExit: 0 (leaving.py, line 4)" in out
+
+
+def test_the_same_file_by_another_path_is_the_same_environment(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(WORLDS.parent)
+    command = [
+        "worlds.py:make_branching" if word == ENVIRONMENT else word for word in collect(study)
+    ]
+    assert main(command) == 0
+    monkeypatch.chdir(tmp_path)
+    link = tmp_path / "elsewhere"
+    link.symlink_to(WORLDS.parent)
+    moved = f"{link}/worlds.py:make_branching"
+    assert main([moved if word == ENVIRONMENT else word for word in collect(study)]) == 0

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
+import io
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +15,7 @@ from dataclasses import fields
 from typing import Any
 
 from safemargin.arguments import build_parser
-from safemargin.errors import InvalidInput, NotMeasurable, SafemarginError
+from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 from safemargin.settings import Settings
 
 OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -19,10 +23,14 @@ OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit status."""
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):  # γ on a terminal that has only ASCII
+            output.reconfigure(errors="replace")
     options = build_parser(COMMANDS).parse_args(arguments)
     try:
         status: int = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where it was closed by the caller
+            sys.stdout.flush()
     except SafemarginError as error:
         return _fail(error, options)
     except KeyboardInterrupt:
@@ -34,11 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # e.g. `safemargin status … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:
+        print(f"safemargin: cannot write the answer: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BAD_INPUT
     return status
 
 
 def _fail(error: SafemarginError, options: argparse.Namespace) -> int:
-    status = FINDING if isinstance(error, NotMeasurable) else BAD_INPUT
+    status = FINDING if isinstance(error, EnvironmentFault) else BAD_INPUT
     if options.json:
         print(json.dumps({"error": str(error), "kind": type(error).__name__}))
     print(f"safemargin: {error}", file=sys.stderr)
@@ -75,8 +87,9 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 def run_collect(options: argparse.Namespace) -> int:
     from safemargin.console import ProgressBar
-    from safemargin.study import Study
+    from safemargin.study import Study, check_collect
 
+    check_collect(options.natural, options.spread, options.workers)
     with ProgressBar() as progress:
         study = Study.create(
             options.output,
@@ -117,12 +130,14 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
                 "proxies": study.proxies,
                 "default_proxy": study.default_proxy,
                 "diagnosis": study.diagnosis,
+                "natural_moments_needed": _moments_needed(),
                 **status.to_dict(),
             }
         )
         return OK
     print(f"study        {study.path}")
-    print(f"environment  {study.environment['name']}")
+    given = ", ".join(f"{name}={value}" for name, value in study.environment["arguments"].items())
+    print(f"environment  {study.environment['name']}{f' ({given})' if given else ''}")
     print(f"policy       {study.policy['description']} ({study.policy['kind']} scores)")
     print(
         f"episodes     {status.episodes}; {status.chosen_moments} moments chosen, "
@@ -132,6 +147,7 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
         print("             the rest are copies: --opening K in a new study gives different starts")
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")
+    print(f"calibration  {_calibration(status.moments['natural'])}")
     print(f"trials       {status.trials:,} in {status.estimates:,} estimates")
     if status.capped:
         print(
@@ -144,24 +160,48 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
         f"{duration(status.worker_seconds)} of one worker"
     )
     if status.estimates_left:
-        left = "unknown" if status.seconds_left is None else duration(status.seconds_left)
-        print(f"left         {status.estimates_left:,} estimates, about {left}")
+        left = "" if status.seconds_left is None else f", about {duration(status.seconds_left)}"
+        print(f"left         {status.estimates_left:,} of the estimates{left}")
     else:
         print("left         nothing")
     return OK
+
+
+def _moments_needed() -> dict[str, int]:
+    """Confidence → natural moments that a calibrated margin takes at least."""
+    from safemargin.bounds import moments_needed
+
+    return {f"{level:g}": moments_needed(level, 1) for level in (0.9, 0.95, 0.99, 0.999)}
+
+
+def _calibration(natural: int) -> str:
+    """Which confidences so many natural moments allow."""
+    allowed = [level for level, needed in _moments_needed().items() if natural >= needed]
+    missing = [
+        f"{level} needs {needed}" for level, needed in _moments_needed().items() if natural < needed
+    ]
+    text = f"allows a confidence of {allowed[-1]}" if allowed else "allows no confidence yet"
+    return f"{text}; {', '.join(missing)} natural moments" if missing else text
 
 
 # -- fit, margin -------------------------------------------------------------------------------
 
 
 def run_fit(options: argparse.Namespace) -> int:
-    from safemargin.console import print_margins
+    from safemargin.console import print_margins, warnings_as_notes
     from safemargin.study import Study
 
-    with Study.open(options.study) as study:
-        margins = study.fit(options.confidence, method=options.method, proxy=options.proxy)
+    with Study.open(options.study) as study, warnings_as_notes():
+        margins = study.fit(
+            options.confidence,
+            method=options.method,
+            proxy=options.proxy,
+            estimand=options.estimand,
+        )
         _warn_if_unfinished(study)
-    margins.save(options.output)
+        margins.save(options.output)
+    for note in () if margins.bound.unbounded else margins.notes:
+        print(f"note: {note}", file=sys.stderr)
     if options.json:
         _print_json({"margins": str(options.output), **margins.to_dict()})
     else:
@@ -174,17 +214,22 @@ def run_margin(options: argparse.Namespace) -> int:
     from safemargin.margins import Margins
 
     margins = Margins.load(options.margins)
-    found = margins.lookup(options.proxy, options.tolerance, above=options.above)
+    proxy = options.proxy if margins.bound.looks_at_n else options.proxy[0]
+    if not margins.bound.looks_at_n and len(options.proxy) > 1:
+        raise InvalidInput(f"the proxy {margins.proxy!r} has one value, got {options.proxy}")
+    found = margins.lookup(proxy, options.tolerance, above=options.above)
     if options.json:
         _print_json(
             {
                 "margin": found.margin,
                 "outside": found.outside,
                 "below": found.below,
-                "proxy": options.proxy,
+                "proxy": proxy,
                 "proxy_name": margins.proxy,
                 "tolerance": options.tolerance,
                 "confidence": margins.confidence,
+                "method": margins.method,
+                "estimand": margins.estimand,
             }
         )
         return OK
@@ -192,8 +237,8 @@ def run_margin(options: argparse.Namespace) -> int:
     if found.outside:
         treated = "no margin is granted" if options.above == "zero" else "the last bin was used"
         print(
-            f"note: {margins.proxy} {options.proxy:g} lies above {margins.highest_proxy:g}, the "
-            f"highest these margins were fitted on; {treated}",
+            f"note: {margins.proxy} {max(options.proxy):g} lies above {margins.highest_proxy:g}, "
+            f"the highest these margins were fitted on; {treated}",
             file=sys.stderr,
         )
     return OK
@@ -203,48 +248,46 @@ def run_margin(options: argparse.Namespace) -> int:
 
 
 def run_validate(options: argparse.Namespace) -> int:
-    from safemargin.console import print_table
+    from safemargin.show import print_validation
     from safemargin.study import Study
 
     with Study.open(options.study) as study:
-        validation = study.validate(options.confidence, method=options.method, proxy=options.proxy)
+        validation = study.validate(
+            options.confidence,
+            method=options.method,
+            proxy=options.proxy,
+            estimand=options.estimand,
+            tolerances=options.tolerance,
+        )
         _warn_if_unfinished(study)
     if options.json:
         _print_json(validation.to_dict())
-        return OK
-    print_table(
-        f"Held-out moments (fitted on {validation.train_moments}, tested on "
-        f"{validation.test_moments}, promised {validation.confidence:g})",
-        ["n", "held", "of", "success rate", "percentile error", "binomial noise"],
-        [
-            [
-                str(row.n),
-                str(row.succeeded),
-                str(row.tested),
-                f"{row.success_rate:.3f}",
-                f"{row.percentile_error:+.3f}",
-                f"±{row.standard_error:.3f}",
-            ]
-            for row in validation.coverage
-        ],
-    )
-    print("A percentile error above 0 means that the bound was broken more often than promised;")
-    print("one or two times the binomial noise means nothing.")
-    print_table(
-        "How much data stands behind one proxy value, and the percentile error it allows",
-        ["kernel", "bandwidth", "spread moments", "sample size", "tight bound", "loose bound"],
-        [
-            [
-                row.kernel if row.n is None else f"{row.kernel}, n = {row.n}",
-                f"{row.bandwidth:.3g}",
-                str(row.spread_moments),
-                f"{row.sample_size:.2f}",
-                f"{row.tight_bound:.3f}",
-                f"{row.loose_bound:.3f}",
-            ]
-            for row in validation.sample_sizes
-        ],
-    )
+    else:
+        print_validation(validation)
+    return OK
+
+
+# -- compare -----------------------------------------------------------------------------------
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    from safemargin.console import ProgressBar
+    from safemargin.show import print_comparison
+    from safemargin.study import Study
+
+    with Study.open(options.study) as study, ProgressBar() as bar:
+        comparison = study.compare(
+            options.confidence,
+            tolerances=options.tolerance,
+            proxies=options.proxy,
+            estimand=options.estimand,
+            progress=bar,
+        )
+        _warn_if_unfinished(study)
+    if options.json:
+        _print_json(comparison.to_dict())
+    else:
+        print_comparison(comparison)
     return OK
 
 
@@ -252,14 +295,16 @@ def run_validate(options: argparse.Namespace) -> int:
 
 
 def run_plot(options: argparse.Namespace) -> int:
+    from safemargin.console import warnings_as_notes
     from safemargin.study import Study
 
-    with Study.open(options.study) as study:
+    with Study.open(options.study) as study, warnings_as_notes():
         written = study.plot(
             options.output,
             confidence=options.confidence,
             method=options.method,
             proxy=options.proxy,
+            estimand=options.estimand,
             picture_format=options.format,
         )
         _warn_if_unfinished(study)
@@ -283,6 +328,26 @@ def run_export(options: argparse.Namespace) -> int:
     return OK
 
 
+# -- zoo ---------------------------------------------------------------------------------------
+
+
+def run_zoo(options: argparse.Namespace) -> int:
+    from safemargin.zoo import zoo_agents, zoo_card
+    from safemargin.zoo.show import print_agents, print_card, summary
+
+    if options.agent is not None:
+        card = zoo_card(options.agent)
+        if options.json:
+            _print_json(card)
+        else:
+            print_card(card)
+    elif options.json:
+        _print_json([summary(card) for card in zoo_agents()])
+    else:
+        print_agents(zoo_agents())
+    return OK
+
+
 # -- demo --------------------------------------------------------------------------------------
 
 
@@ -296,8 +361,17 @@ def run_demo(options: argparse.Namespace) -> int:
 # -- what the commands share -------------------------------------------------------------------
 
 
+def _plain(value: Any) -> Any:
+    """Infinity is no JSON number: it is told as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, allow_nan=False))
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def _warn_if_unfinished(study: Any) -> None:
@@ -317,16 +391,16 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _environment_arguments(options: argparse.Namespace) -> dict[str, Any] | None:
-    """NAME=VALUE pairs; values are read as JSON where they are JSON, else as text."""
+    """NAME=VALUE pairs; values are JSON (false, 3, [1, 2]) or Python (False, None), else text."""
     arguments: dict[str, Any] = {}
     for pair in options.env_arg:
         name, equals, value = pair.partition("=")
         if not equals:
             raise InvalidInput(f"--env-arg {pair!r} must look like NAME=VALUE")
-        try:
-            arguments[name] = json.loads(value)
-        except json.JSONDecodeError:
-            arguments[name] = value
+        arguments[name] = value
+        for read in (ast.literal_eval, json.loads):
+            with contextlib.suppress(ValueError, SyntaxError):
+                arguments[name] = read(value)
     return arguments or None
 
 
@@ -337,8 +411,10 @@ COMMANDS = {
     "fit": run_fit,
     "margin": run_margin,
     "validate": run_validate,
+    "compare": run_compare,
     "plot": run_plot,
     "export": run_export,
+    "zoo": run_zoo,
     "demo": run_demo,
 }
 

@@ -19,9 +19,14 @@ def zoo_agents() -> list[dict[str, Any]]:
     ]
 
 
+def zoo_card(name: str) -> dict[str, Any]:
+    """The card of one bundled agent."""
+    cards = {str(card["name"]): card for card in zoo_agents()}
+    if name not in cards:
+        raise InvalidInput(f"no bundled agent is called {name!r}; {did_you_mean(name, cards)}")
+    return cards[name]
+
+
 def zoo_path(name: str) -> Path:
     """The ONNX file of a bundled agent."""
-    names = [str(card["name"]) for card in zoo_agents()]
-    if name not in names:
-        raise InvalidInput(f"no bundled agent is called {name!r}; {did_you_mean(name, names)}")
-    return Path(str(files(__name__) / f"{name}.onnx"))
+    return Path(str(files(__name__) / f"{zoo_card(name)['name']}.onnx"))
