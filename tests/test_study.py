@@ -433,3 +433,31 @@ def test_lives_are_episodes_of_one_game(tmp_path: Path) -> None:
         assert second.opening == 0
         assert first.fingerprint != second.fingerprint
     assert contents(tmp_path / "at once") == contents(tmp_path / "in parts")
+
+
+def test_a_study_can_be_read_under_any_plan_it_contains(tmp_path: Path, finished: Path) -> None:
+    generous = sm.Settings(
+        plan="paper", n_values=(1, 4), sampling_error=1.0, min_trials=30, opening=6
+    )
+    strict = sm.Settings(plan="paper", n_values=(1, 4), sampling_error=3.0, opening=6)
+    for name, settings in {"generous": generous, "strict": strict}.items():
+        with create(tmp_path / name, settings=settings) as study:
+            study.collect(natural=6, spread=6, workers=1)
+    with (
+        sm.Study.open(tmp_path / "generous") as more,
+        sm.Study.open(tmp_path / "strict") as fewer,
+    ):
+        # The trials of both are the same ones, so stopping earlier gives the very same numbers.
+        read, made = more.tuples(plan=strict), fewer.tuples()
+        np.testing.assert_array_equal(read.criticalities, made.criticalities)
+        np.testing.assert_array_equal(read.half_widths, made.half_widths)
+        np.testing.assert_array_equal(read.trials, made.trials)
+        assert (more.tuples().trials >= read.trials).all()
+        assert (more.tuples(plan=sm.Settings(trials=20)).trials == 20).all()
+        with pytest.raises(StudyIncomplete, match="trials of natural 0 for n = "):
+            fewer.tuples(plan=generous)
+    with (
+        create(tmp_path / "fixed", settings=sm.Settings(n_values=(1, 4), opening=6)) as study,
+        pytest.raises(InvalidInput, match="belong together; only a study with independent trials"),
+    ):
+        study.tuples(plan=strict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from safemargin.console import ProgressBar, print_margins, warnings_as_notes
@@ -11,7 +12,7 @@ from safemargin.study import Study
 
 ENVIRONMENT = "CartPole-v1"
 POLICY = "zoo:cartpole"
-MOMENTS = 90
+MOMENTS = 150
 """Of each phase: enough to see the shape of things in a minute, too few to rely on."""
 SETTINGS = Settings(gamma=0.95, opening=20)
 """With γ = 0.95 a return is at most 20 and 90 steps of it count: short trials, for a short demo."""
@@ -38,7 +39,13 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
     )
     print("Look one margin up:")
     middle = (margins.lowest_proxy + margins.highest_proxy) / 2
-    print(f"  safemargin margin {file} --proxy {middle:.2g} --tolerance 2")
+    print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 2")
     print("margins  " + str(file))
     for picture in pictures:
         print("picture  " + str(picture))
+
+
+def program() -> str:
+    """How this program was called: perhaps by a path, where it is on none."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "safemargin" else "safemargin"

@@ -38,6 +38,17 @@ class Plan:
     """Every sequence of actions once: the mean is the expectation itself."""
 
 
+def rule_of(settings: Settings) -> StoppingRule:
+    """When the settings' plan has enough trials."""
+    if settings.plan == "fixed":
+        return FixedRule(settings, settings.trials)
+    if settings.plan == "anytime":
+        return BettingRule(settings)
+    if settings.plan == "rule-of-three":
+        return StudentRule(settings, minimum=rule_of_three_minimum(settings))
+    return StudentRule(settings)
+
+
 class Planner:
     """Makes the plans of one moment."""
 
@@ -70,19 +81,8 @@ class Planner:
                     return ((chosen + 0.5) / float(self.actions or 1))[:, np.newaxis]
 
                 return Plan(every, FixedRule(settings, len(sequences)), exact=True)
-            return Plan(
-                lambda trial: self._stratified[:n, trial],
-                FixedRule(settings, settings.trials),
-                exact=False,
-            )
-        rule: StoppingRule
-        if settings.plan == "anytime":
-            rule = BettingRule(settings)
-        elif settings.plan == "rule-of-three":
-            rule = StudentRule(settings, minimum=rule_of_three_minimum(settings))
-        else:
-            rule = StudentRule(settings)
-        return Plan(lambda trial: self._independent(trial, n), rule, exact=False)
+            return Plan(lambda trial: self._stratified[:n, trial], rule_of(settings), exact=False)
+        return Plan(lambda trial: self._independent(trial, n), rule_of(settings), exact=False)
 
     def _independent(self, trial: int, n: int) -> Floats:
         generator = stream(self.settings.seed, Purpose.TRIAL_ACTIONS, *self.keys, trial)

@@ -268,9 +268,13 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     )
     axes.set_xlim(info.proxies[0], info.proxies[-1])
     axes.set_ylim(info.tolerances[0], info.tolerances[-1])
-    height, width = order.shape
+    # Labels are placed by what the eye sees, where bins of a rank-based grid differ in width.
+    places = np.linspace(info.proxies[0], info.proxies[-1], 200)
+    nearest = np.abs(places[:, np.newaxis] - info.proxies).argmin(axis=1)
+    seen = order[:, nearest]  # [tolerances, places]
+    height, width = seen.shape
     for step, margin in enumerate(steps):
-        area = np.pad(order == step, 1)
+        area = np.pad(seen == step, 1)
         if not area.any():
             continue
         # The middle of the largest disc that fits, in units of the figure's height.
@@ -281,7 +285,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
         red, green, blue, _ = colours(step)
         dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
         axes.text(
-            info.proxies[column],
+            places[column],
             info.tolerances[row],
             str(margin),
             ha="center",

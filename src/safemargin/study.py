@@ -36,7 +36,8 @@ from safemargin.provenance import (
     versions_in_use,
 )
 from safemargin.proxies import Proxy, default_proxy, proxies_for
-from safemargin.records import PHASES, Tuples
+from safemargin.readings import read_under
+from safemargin.records import PHASES, EpisodeKey, Tuples
 from safemargin.settings import Settings
 from safemargin.single_runs import single_run_losses
 from safemargin.status import Status, study_status
@@ -242,10 +243,17 @@ class Study:
 
     # -- using ---------------------------------------------------------------------------------
 
-    def tuples(self, proxy: str | None = None, *, estimand: Estimand = "mean") -> Tuples:
+    def tuples(
+        self,
+        proxy: str | None = None,
+        *,
+        estimand: Estimand = "mean",
+        plan: Settings | None = None,
+    ) -> Tuples:
         """The moments that are measured for every n, natural ones first, in collection order.
 
-        With estimand "single-run" they carry the losses of single runs, too.
+        With estimand "single-run" they carry the losses of single runs, too. `plan` reads the
+        study as if its trials had been stopped by other settings.
         """
         check_estimand(estimand)
         name = self.default_proxy if proxy is None else proxy
@@ -266,6 +274,12 @@ class Study:
         table = np.array([[row[4:] for row in group] for group in whole], dtype=np.float64)
         table = table.reshape(len(whole), len(n_values), 4)
         values = table[:, :, 0]
+        if plan is not None:
+            keys = [EpisodeKey(*group[0][:3]) for group in whole]
+            reading = read_under(self._store, keys, self.settings, plan)
+            table[:, :, 1] = reading.criticalities
+            table[:, :, 2] = reading.half_widths
+            table[:, :, 3] = reading.trials
         return Tuples(
             phases=np.array([group[0][0] for group in whole], dtype=np.str_),
             indices=np.array([group[0][1] for group in whole], dtype=np.int64),

@@ -1,0 +1,59 @@
+"""Reading a study as if fewer trials had been made: the raw returns of all trials are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from safemargin.errors import InvalidInput, StudyIncomplete
+from safemargin.plans import rule_of
+from safemargin.records import EpisodeKey, Floats
+from safemargin.settings import Settings
+from safemargin.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Estimates from the first trials of each (moment, n), as a plan would have stopped."""
+
+    criticalities: Floats  # [moments, n]
+    half_widths: Floats  # [moments, n]
+    trials: Floats  # [moments, n]
+
+
+def read_under(
+    store: Store,
+    moments: Sequence[EpisodeKey],
+    made_with: Settings,
+    plan: Settings,
+) -> Reading:
+    """The estimates that `plan` would have given, from the trials that the study holds.
+
+    Only trials that were drawn independently can be read in another way: a study of stratified
+    ones (plan `fixed`) holds no other plan than its own.
+    """
+    if made_with.plan == "fixed":
+        raise InvalidInput(
+            "the trials of this study are stratified (plan 'fixed') and belong together; only a "
+            "study with independent trials (plan 'paper', 'rule-of-three' or 'anytime') can be "
+            "read under another plan"
+        )
+    table = np.empty((3, len(moments), len(made_with.n_values)))
+    for row, key in enumerate(moments):
+        for column, n in enumerate(made_with.n_values):
+            measurement = store.measurement(key, n)
+            losses = measurement.unperturbed - measurement.perturbed  # [trials]
+            rule = rule_of(plan)
+            for loss in losses:
+                if rule.stopped:
+                    break
+                rule.add(float(loss))
+            if not rule.stopped:
+                raise StudyIncomplete(
+                    f"the study in {store.folder} holds {len(losses)} trials of {key} for n = {n}, "
+                    f"which are not enough for plan {plan.plan!r} with these settings"
+                )
+            table[:, row, column] = rule.mean, rule.half_width, rule.trials
+    return Reading(*table)
