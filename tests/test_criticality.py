@@ -23,7 +23,7 @@ POLICY = load_policy(always_first, kind="logits")
 def test_the_chain_in_closed_form() -> None:
     # Action 1 ends the walk, so n random actions let it live with probability 2^-n:
     # c(t, n) = Σ_k γ^k (1 − 2^−min(k+1, n)) over the steps that are left.
-    settings = Settings(plan="paper", n_values=(1, 2, 4), sampling_error=1.5)
+    settings = Settings(trial_plan="paper", n_values=(1, 2, 4), sampling_error=1.5)
     step, gamma = 20, settings.gamma
     found = sm.true_criticality(
         TableWorld(chain(60)), POLICY, step=step, n=[1, 2, 4], settings=settings
@@ -45,7 +45,7 @@ def test_the_chain_in_closed_form() -> None:
 @pytest.mark.parametrize("step", [0, 7, 22])
 def test_the_branching_world(step: int) -> None:
     table = branching(40)
-    settings = Settings(plan="paper", sampling_error=0.3)
+    settings = Settings(trial_plan="paper", sampling_error=0.3)
     found = sm.true_criticality(
         TableWorld(table), POLICY, step=step, n=settings.n_values, settings=settings
     )
@@ -58,7 +58,7 @@ def test_the_branching_world(step: int) -> None:
 
 def test_a_stochastic_world_averages_the_unperturbed_return_too() -> None:
     table = chain(60, slip=0.02)
-    settings = Settings(plan="paper", sampling_error=1.5, max_trials=4000)
+    settings = Settings(trial_plan="paper", sampling_error=1.5, max_trials=4000)
     found = sm.true_criticality(
         TableWorld(table), POLICY, step=0, n=[1, 4], seed=0, settings=settings
     )
@@ -70,7 +70,9 @@ def test_a_stochastic_world_averages_the_unperturbed_return_too() -> None:
 
 def test_a_sampled_policy_is_noise_too() -> None:
     # The policy itself takes action 1 with probability 1 / (1 + e^(1 + state)).
-    settings = Settings(plan="paper", action_choice="sampled", sampling_error=0.5, max_trials=3000)
+    settings = Settings(
+        trial_plan="paper", action_choice="sampled", sampling_error=0.5, max_trials=3000
+    )
     found = sm.true_criticality(
         TableWorld(branching(40)), POLICY, step=5, n=8, seed=1, settings=settings
     )
@@ -82,7 +84,7 @@ def test_nested_trials_are_prefixes_of_one_another() -> None:
     """A world that pays for what was done shows which actions a trial took."""
     table = branching(40)
     runner = Runner(
-        make_simulator(TableWorld(table)), POLICY, Settings(plan="paper", min_trials=12)
+        make_simulator(TableWorld(table)), POLICY, Settings(trial_plan="paper", min_trials=12)
     )
     episode = runner.run_episode(EpisodeKey("natural", 3))
     measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
@@ -112,7 +114,7 @@ def test_nested_trials_are_prefixes_of_one_another() -> None:
 
 def test_the_same_call_gives_the_same_numbers() -> None:
     def measure() -> list[sm.Estimate]:
-        settings = Settings(plan="paper", sampling_error=2.0, max_trials=30)
+        settings = Settings(trial_plan="paper", sampling_error=2.0, max_trials=30)
         return sm.true_criticality(
             "CartPole-v1", LEAN, step=30, n=[1, 8], seed=3, settings=settings
         )
@@ -126,7 +128,7 @@ LEAN = load_policy(lean, kind="logits")
 
 
 def test_the_cap_is_reported() -> None:
-    settings = Settings(plan="paper", sampling_error=0.001, max_trials=20)
+    settings = Settings(trial_plan="paper", sampling_error=0.001, max_trials=20)
     found = sm.true_criticality(TableWorld(chain(60)), POLICY, step=5, n=2, settings=settings)
     assert found[0].capped
     assert found[0].trials == 20
@@ -160,7 +162,7 @@ def test_a_snapshot_that_lies_is_found_at_the_moment_itself() -> None:
         MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
     # … but it repeats itself from a reset, so replaying serves.
     found = sm.true_criticality(
-        world, POLICY, step=4, n=1, settings=Settings(plan="paper", max_trials=10)
+        world, POLICY, step=4, n=1, settings=Settings(trial_plan="paper", max_trials=10)
     )
     assert found[0].mean > 0
 

@@ -64,7 +64,7 @@ def test_stratified_draws_take_each_action_equally_often_at_each_position() -> N
 
 
 def test_a_shorter_perturbation_is_the_beginning_of_a_longer_one() -> None:
-    for settings in ({}, {"plan": "paper"}):
+    for settings in ({}, {"trial_plan": "paper"}):
         made = planner(enumerable=False, **settings)
         short, long = made.plan(4), made.plan(16)
         for trial in range(10):
@@ -86,7 +86,7 @@ def test_stratified_estimates_are_unbiased_and_sharper() -> None:
         return np.array(found) - exact
 
     stratified = errors(trials=24)
-    independent = errors(plan="paper", min_trials=24, max_trials=24)
+    independent = errors(trial_plan="paper", min_trials=24, max_trials=24)
     for sample in (stratified, independent):
         assert abs(sample.mean()) < 4 * sample.std(ddof=1) / np.sqrt(40)
     assert stratified.var() < independent.var()
@@ -108,18 +108,18 @@ def test_the_exact_plan_is_exact() -> None:
 
 def test_the_rule_of_three_waits_for_rare_losses() -> None:
     # ln 20 · 10 / 0.2 = 149.8
-    settings = Settings(plan="rule-of-three", largest_loss=10.0)
+    settings = Settings(trial_plan="rule-of-three", largest_loss=10.0)
     assert rule_of_three_minimum(settings) == 150
-    plan = planner(plan="rule-of-three", largest_loss=10.0).plan(4)
+    plan = planner(trial_plan="rule-of-three", largest_loss=10.0).plan(4)
     while not plan.rule.stopped:
         plan.rule.add(0.0)
     assert plan.rule.trials == 150
     # Small losses need no more than the paper's minimum.
-    assert rule_of_three_minimum(Settings(plan="rule-of-three", largest_loss=0.1)) == 10
+    assert rule_of_three_minimum(Settings(trial_plan="rule-of-three", largest_loss=0.1)) == 10
 
 
 def bet(losses: np.ndarray, **given: Any) -> BettingRule:
-    settings = {"plan": "anytime", "largest_loss": 1.0, "max_trials": 10_000, **given}
+    settings = {"trial_plan": "anytime", "largest_loss": 1.0, "max_trials": 10_000, **given}
     rule = BettingRule(Settings(**settings))
     for loss in losses:
         rule.add(float(loss))
@@ -135,7 +135,9 @@ def test_betting_intervals_hold_at_every_time() -> None:
     ):
         missed = 0
         for _ in range(150):
-            rule = BettingRule(Settings(plan="anytime", largest_loss=1.0, sampling_confidence=0.8))
+            rule = BettingRule(
+                Settings(trial_plan="anytime", largest_loss=1.0, sampling_confidence=0.8)
+            )
             for loss in draw(120):
                 rule.add(float(loss))
                 if abs(rule.mean - mean) > rule.half_width:
@@ -163,7 +165,9 @@ def test_a_loss_outside_the_stated_range_voids_the_guarantee() -> None:
 
 
 def test_the_anytime_plan_measures_a_world() -> None:
-    settings = Settings(plan="anytime", largest_loss=46.0, sampling_error=8.0, max_trials=3000)
+    settings = Settings(
+        trial_plan="anytime", largest_loss=46.0, sampling_error=8.0, max_trials=3000
+    )
     found = sm.true_criticality(TableWorld(chain(60)), POLICY, step=0, n=2, settings=settings)
     exact = exact_criticality(chain(60), state=0, n=2, gamma=0.99, horizon=459)
     assert abs(found[0].mean - exact) <= found[0].half_width <= 8.0

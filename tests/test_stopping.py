@@ -15,7 +15,7 @@ from safemargin.stopping import StudentRule, student_quantile
 
 def fed(losses: list[float], **settings: float) -> StudentRule:
     """A rule that takes losses until it stops."""
-    rule = StudentRule(Settings(plan="paper", **settings))  # type: ignore[arg-type]
+    rule = StudentRule(Settings(trial_plan="paper", **settings))  # type: ignore[arg-type]
     for loss in losses:
         if rule.stopped:
             break
@@ -63,7 +63,7 @@ def test_the_cap_is_reported() -> None:
 
 
 def test_fewer_than_two_trials_know_nothing() -> None:
-    rule = StudentRule(Settings(plan="paper"))
+    rule = StudentRule(Settings(trial_plan="paper"))
     assert rule.half_width == math.inf
     rule.add(1.0)
     assert rule.half_width == math.inf
@@ -71,7 +71,7 @@ def test_fewer_than_two_trials_know_nothing() -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=60))
 def test_agrees_with_numpy(losses: list[float]) -> None:
-    rule = StudentRule(Settings(plan="paper", max_trials=100))
+    rule = StudentRule(Settings(trial_plan="paper", max_trials=100))
     for loss in losses:
         rule.add(loss)
     deviation = np.std(losses, ddof=1)

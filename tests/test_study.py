@@ -38,7 +38,7 @@ from safemargin.records import EpisodeKey
 from safemargin.store import DATABASE, Store
 
 SETTINGS = sm.Settings(
-    plan="paper", n_values=(1, 2, 4), sampling_error=2.0, max_trials=30, opening=6
+    trial_plan="paper", n_values=(1, 2, 4), sampling_error=2.0, max_trials=30, opening=6
 )
 POLICY = sm.load_policy(always_first, kind="logits")
 TABLES = ("episodes", "episode_proxies", "moments", "moment_proxies", "estimates")
@@ -113,7 +113,7 @@ def test_a_study_can_be_extended_and_is_then_as_if_collected_at_once(
 
 def test_a_stochastic_study_does_not_depend_on_workers_either(tmp_path: Path) -> None:
     settings = sm.Settings(
-        plan="paper", n_values=(1, 2), sampling_error=4.0, max_trials=20, exclude_last=2
+        trial_plan="paper", n_values=(1, 2), sampling_error=4.0, max_trials=20, exclude_last=2
     )
     for workers in (1, 2):
         path = tmp_path / str(workers)
@@ -373,7 +373,7 @@ def test_episodes_too_short_to_choose_from(tmp_path: Path) -> None:
 
 def test_episodes_without_a_step_are_replaced(tmp_path: Path) -> None:
     """A slippery walk is often too short; the phases get the first long enough ones."""
-    settings = sm.Settings(plan="paper", n_values=(1, 2), sampling_error=9.0, exclude_last=30)
+    settings = sm.Settings(trial_plan="paper", n_values=(1, 2), sampling_error=9.0, exclude_last=30)
     with create(tmp_path / "study", make_slippery_chain, settings=settings) as study:
         status = study.collect(natural=6, spread=5, workers=1)
         assert status.moments == {"natural": 6, "spread": 5}
@@ -437,9 +437,9 @@ def test_lives_are_episodes_of_one_game(tmp_path: Path) -> None:
 
 def test_a_study_can_be_read_under_any_plan_it_contains(tmp_path: Path, finished: Path) -> None:
     generous = sm.Settings(
-        plan="paper", n_values=(1, 4), sampling_error=1.0, min_trials=30, opening=6
+        trial_plan="paper", n_values=(1, 4), sampling_error=1.0, min_trials=30, opening=6
     )
-    strict = sm.Settings(plan="paper", n_values=(1, 4), sampling_error=3.0, opening=6)
+    strict = sm.Settings(trial_plan="paper", n_values=(1, 4), sampling_error=3.0, opening=6)
     for name, settings in {"generous": generous, "strict": strict}.items():
         with create(tmp_path / name, settings=settings) as study:
             study.collect(natural=6, spread=6, workers=1)

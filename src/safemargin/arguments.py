@@ -272,7 +272,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         help="S: how many actions are random (default 1,2,4,8,16,32)",
     )
     add("horizon_error", float, "relative error accepted for the finite horizon")
-    add("plan", str, "which trials a moment gets", choices=get_args(TrialPlan))
+    add("trial_plan", str, "which trials a moment gets", choices=get_args(TrialPlan))
     add("trials", int, "plan fixed: so many for each n")
     add("sampling_error", float, "other plans: half-width at which to stop, in reward units")
     add("sampling_confidence", float, "confidence α of that half-width")

@@ -40,11 +40,11 @@ class Plan:
 
 def rule_of(settings: Settings) -> StoppingRule:
     """When the settings' plan has enough trials."""
-    if settings.plan == "fixed":
+    if settings.trial_plan == "fixed":
         return FixedRule(settings, settings.trials)
-    if settings.plan == "anytime":
+    if settings.trial_plan == "anytime":
         return BettingRule(settings)
-    if settings.plan == "rule-of-three":
+    if settings.trial_plan == "rule-of-three":
         return StudentRule(settings, minimum=rule_of_three_minimum(settings))
     return StudentRule(settings)
 
@@ -72,7 +72,7 @@ class Planner:
     def plan(self, n: int) -> Plan:
         """The plan for n random actions."""
         settings = self.settings
-        if settings.plan == "fixed":
+        if settings.trial_plan == "fixed":
             if self.actions is not None and self.actions**n <= settings.trials:
                 sequences = list(product(range(self.actions), repeat=n))
 

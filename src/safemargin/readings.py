@@ -34,10 +34,10 @@ def read_under(
     Only trials that were drawn independently can be read in another way: a study of stratified
     ones (plan `fixed`) holds no other plan than its own.
     """
-    if made_with.plan == "fixed":
+    if made_with.trial_plan == "fixed":
         raise InvalidInput(
-            "the trials of this study are stratified (plan 'fixed') and belong together; only a "
-            "study with independent trials (plan 'paper', 'rule-of-three' or 'anytime') can be "
+            "the trials of this study are stratified (trial_plan='fixed') and belong together; "
+            "only a study with independent trials ('paper', 'rule-of-three' or 'anytime') can be "
             "read under another plan"
         )
     table = np.empty((3, len(moments), len(made_with.n_values)))
@@ -53,7 +53,7 @@ def read_under(
             if not rule.stopped:
                 raise StudyIncomplete(
                     f"the study in {store.folder} holds {len(losses)} trials of {key} for n = {n}, "
-                    f"which are not enough for plan {plan.plan!r} with these settings"
+                    f"which are not enough for plan {plan.trial_plan!r} with these settings"
                 )
             table[:, row, column] = rule.mean, rule.half_width, rule.trials
     return Reading(*table)

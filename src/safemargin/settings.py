@@ -27,7 +27,7 @@ class Settings:
     """S: for how many steps actions are replaced by random ones."""
     horizon_error: float = 0.01
     """ε̂_horizon: the relative error accepted for cutting returns off at the horizon."""
-    plan: TrialPlan = "fixed"
+    trial_plan: TrialPlan = "fixed"
     """Which trials a moment gets: a fixed number, or until the mean is known well enough."""
     trials: int = 48
     """Of the plan `fixed`: so many for each n, or every action sequence where there are no more."""
@@ -87,25 +87,27 @@ class Settings:
             f"max_trials ({self.max_trials}) must not be below min_trials ({self.min_trials})",
         )
         require(
-            self.plan in get_args(TrialPlan),
-            f"plan {self.plan!r} is unknown; " + did_you_mean(str(self.plan), get_args(TrialPlan)),
+            self.trial_plan in get_args(TrialPlan),
+            f"trial_plan {self.trial_plan!r} is unknown; "
+            + did_you_mean(str(self.trial_plan), get_args(TrialPlan)),
         )
         require(self.trials >= 2, f"trials must be at least 2, got {self.trials}")
-        if self.plan == "fixed":
+        if self.trial_plan == "fixed":
             for name in ("sampling_error", "min_trials", "max_trials"):
                 require(
                     getattr(self, name) == getattr(Settings, name),
-                    f"{name} has no meaning with plan='fixed'; set trials, or take plan='paper'",
+                    f"{name} has no meaning with trial_plan='fixed'; set trials, or take "
+                    "trial_plan='paper'",
                 )
         else:
             require(
                 self.trials == Settings.trials,
-                f"trials has a meaning only with plan='fixed', not with plan={self.plan!r}",
+                f"trials has a meaning only with trial_plan='fixed', not {self.trial_plan!r}",
             )
-        if self.plan in ("rule-of-three", "anytime"):
+        if self.trial_plan in ("rule-of-three", "anytime"):
             require(
                 self.largest_loss is not None,
-                f"plan {self.plan!r} needs largest_loss, the most that a single trial can lose",
+                f"trial_plan {self.trial_plan!r} needs largest_loss, what one trial can lose at most",
             )
         if self.largest_loss is not None:
             require(

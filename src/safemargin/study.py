@@ -386,7 +386,7 @@ class Study:
 
         With a fixed number of trials there is no ε̂ to go by, and so no such limit.
         """
-        if self.settings.plan == "fixed":
+        if self.settings.trial_plan == "fixed":
             return 0.0
         quantile = student_quantile(self.settings.sampling_confidence, 10**9)
         return self.settings.sampling_error / quantile

@@ -37,7 +37,7 @@ def test_half_widths_hold(
     exact = exact_criticality(table, state=0, n=n, gamma=0.99, horizon=459)
     errors, within, trials = [], 0, []
     for seed in range(studies):
-        settings = Settings(plan="paper", sampling_error=sampling_error, seed=seed)
+        settings = Settings(trial_plan="paper", sampling_error=sampling_error, seed=seed)
         policy = load_policy(always_first, kind="logits")
         runner = Runner(make_simulator(TableWorld(table)), policy, settings)
         episode = runner.run_episode(EpisodeKey("natural", 0))

@@ -91,7 +91,7 @@ def test_split_calibration_covers_in_every_bin(law: str, confidence: float) -> N
 
 def estimates(chances: Floats, loss: float, rng: np.random.Generator, *, plan: str) -> Floats:
     """c* of moments that lose so much with these chances in a trial, under a plan, [moments]."""
-    settings = Settings(plan="paper", sampling_error=0.2, min_trials=10, max_trials=1000)
+    settings = Settings(trial_plan="paper", sampling_error=0.2, min_trials=10, max_trials=1000)
     trials = loss * (rng.random((len(chances), settings.max_trials)) < chances[:, None])
     if plan == "fixed":
         return np.asarray(trials[:, :48].mean(axis=1))
