@@ -107,7 +107,7 @@ class Settings:
         if self.trial_plan in ("rule-of-three", "anytime"):
             require(
                 self.largest_loss is not None,
-                f"trial_plan {self.trial_plan!r} needs largest_loss, what one trial can lose at most",
+                f"trial_plan {self.trial_plan!r} needs largest_loss, the most that one trial loses",
             )
         if self.largest_loss is not None:
             require(
