@@ -206,3 +206,25 @@ def test_coalescing_changes_no_bit_and_saves_steps() -> None:
         steps[True] += with_it.steps
         steps[False] += without.steps
     assert steps[True] < steps[False] / 3  # the lanes meet again at every fifth place
+
+
+def test_a_lie_that_only_deep_mistakes_tell_is_found_by_repeating_the_worst_trial() -> None:
+    """Hidden state that is reached, and read, only where mistakes lead."""
+    hidden = {"visits": 0}
+
+    class Liar(TableWorld):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            hidden["visits"] = 0
+            return super().reset(seed=seed)
+
+        def step(self, action: int) -> Any:
+            poor_and_far = self.state % 2 == 1 and self.state > 16
+            observation, reward, *rest = super().step(action)
+            hidden["visits"] += poor_and_far
+            return (observation, reward - 9 * (poor_and_far and hidden["visits"] > 4), *rest)
+
+    runner = Runner(make_simulator(Liar(branching(40))), POLICY, Settings(n_values=(8,)))
+    episode = runner.run_episode(EpisodeKey("natural", 0))
+    measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
+    with pytest.raises(EnvironmentFault, match="hides state that only mistakes reach"):
+        measurer.measure(8)

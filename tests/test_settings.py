@@ -57,6 +57,10 @@ def test_horizon_is_the_first_step_at_which_the_error_is_met(gamma: float, error
             r"largest_loss \(1.0\) must be above smallest_loss \(2.0\)",
         ),
         ({"trials": 1}, "trials must be at least 2"),
+        (
+            {"trial_plan": "rule-of-three", "largest_loss": 100.0},
+            "needs 1498 trials for a largest_loss of 100, more than max_trials",
+        ),
         ({"sampling_confidence": 1}, "sampling_confidence must lie between 0 and 1"),
         ({"min_trials": 1}, "min_trials must be at least 2"),
         ({"max_trials": 5}, r"max_trials \(5\) must not be below min_trials \(10\)"),

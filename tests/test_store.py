@@ -188,10 +188,28 @@ def test_a_newer_format_is_not_touched(store: Store) -> None:
         Store.open(store.folder)
 
 
+def test_an_entry_that_is_no_json_is_damage(store: Store) -> None:
+    store.query("UPDATE meta SET value = '[1,' WHERE name = 'policy'")
+    with pytest.raises(StudyCorrupt, match="the entry 'policy' of its table meta is no JSON"):
+        store.meta("policy")
+
+
 def test_a_missing_entry_is_damage(store: Store) -> None:
     store.query("DELETE FROM meta WHERE name = 'settings'")
     store.close()
     with pytest.raises(StudyCorrupt, match="the entry 'settings' of its table meta is missing"):
+        Store.open(store.folder)
+
+
+@pytest.mark.parametrize("table", ["episodes", "moment_proxies", "moments"])
+def test_missing_rows_are_damage(store: Store, table: str) -> None:
+    episode = an_episode()
+    store.add_episodes([episode], seconds=0.1)
+    store.add_moments([(Moment(KEY, 3), episode)])
+    store.add_measurement(Moment(KEY, 3), a_measurement(1), seconds=0.1)
+    store.query(f"DELETE FROM {table}")
+    store.close()
+    with pytest.raises(StudyCorrupt, match=f"rows of {table} are missing"):
         Store.open(store.folder)
 
 

@@ -454,6 +454,10 @@ def test_a_study_can_be_read_under_any_plan_it_contains(tmp_path: Path, finished
         np.testing.assert_array_equal(read.trials, made.trials)
         assert (more.tuples().trials >= read.trials).all()
         assert (more.tuples(plan=sm.Settings(trials=20)).trials == 20).all()
+        with pytest.raises(InvalidInput, match=r"not under another gamma \(0.5, not 0.99\)"):
+            more.tuples(plan=sm.Settings(gamma=0.5, n_values=(1, 4)))
+        with pytest.raises(InvalidInput, match="plan must be Settings, got 'fixed'"):
+            more.tuples(plan="fixed")  # type: ignore[arg-type]
         with pytest.raises(StudyIncomplete, match="trials of natural 0 for n = "):
             fewer.tuples(plan=generous)
     with (

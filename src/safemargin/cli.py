@@ -143,12 +143,17 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
         f"episodes     {status.episodes}; {status.chosen_moments} moments chosen, "
         f"{status.distinct_moments} distinct, from {status.distinct_episodes} distinct episodes"
     )
-    if status.distinct_episodes < 0.9 * status.chosen_moments:
+    if status.distinct_moments < 0.9 * status.chosen_moments:
         print("             the rest are copies: --opening K in a new study gives different starts")
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")
     print(f"calibration  {_calibration(status.moments['natural'])}")
     print(f"trials       {status.trials:,} in {status.estimates:,} estimates")
+    if status.without_spread:
+        print(
+            f"             {status.without_spread:,} sampled ones saw no spread at all: a loss "
+            "rarer than one in so many trials may have been missed"
+        )
     if status.capped:
         print(
             f"capped       {status.capped} estimates reached {study.settings.max_trials} trials "
@@ -235,7 +240,9 @@ def run_margin(options: argparse.Namespace) -> int:
         return OK
     print(found.margin)
     if found.outside:
-        treated = "no margin is granted" if options.above == "zero" else "the last bin was used"
+        treated = "the last bin was used"
+        if options.above == "zero":
+            treated = "no margin is granted" + " from that n on" * margins.bound.looks_at_n
         print(
             f"note: {margins.proxy} {max(options.proxy):g} lies above {margins.highest_proxy:g}, "
             f"the highest these margins were fitted on; {treated}",

@@ -30,6 +30,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """What is compared: name → method and options."""
 
 
+ONLY_FOR_COMPARISON = ("paper, no lift",)
+"""Shown for what it is worth, but no method that a fit can be asked for by name."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """One method with one proxy, judged on natural moments that its fit had not seen."""
@@ -45,8 +49,8 @@ class Candidate:
     no_bound: float
     """Share of natural moments without a bound or above the range: their margin is 0."""
     holds: bool
-    """Nothing here shows that it breaks its promise: neither the coverage over all parts, nor the
-    worst part, nor the chain at any tolerance is refuted."""
+    """It promises something, and nothing here shows that it breaks it: neither the coverage over all
+    parts, nor the worst part, nor the chain at any tolerance is refuted."""
     notes: tuple[str, ...]
 
 
@@ -139,7 +143,11 @@ def compare_samples(
     candidates = tuple(_candidate(name, proxy, judged, levels) for name, proxy, judged in found)
     winners = []
     for place in range(len(levels)):
-        able = [candidate for candidate in candidates if candidate.holds]
+        able = [
+            candidate
+            for candidate in candidates
+            if candidate.holds and candidate.method not in ONLY_FOR_COMPARISON
+        ]
         winners.append(
             max(able, key=lambda candidate: candidate.mean_margins[place]) if able else None
         )
@@ -199,6 +207,8 @@ def _candidate(name: str, proxy: str, found: HeldOut, tolerances: tuple[float, .
 
 def _holds(found: HeldOut, failures: tuple[Share, ...]) -> bool:
     """Not refuted: five parts and all n are looked at, so each at a level of 0.05 / looks."""
+    if not found.promised[found.sample.natural].any():
+        return False  # no bound anywhere: there is nothing that could hold
     columns = range(len(found.sample.n_values))
     looks = [
         clopper_pearson(share.count, share.tested, 1 - 0.1 / (BINS * len(columns)))

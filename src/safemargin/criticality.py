@@ -12,7 +12,7 @@ import numpy as np
 from safemargin.coalescing import Meetings
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
-from safemargin.plans import Planner
+from safemargin.plans import Plan, Planner
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
@@ -61,6 +61,10 @@ class MomentMeasurer:
         self.randomness = randomness
         self.episode = episode
         self.step = step
+        self.earlier_lives = earlier_lives
+        # One n of each moment; over a study, all of them.
+        n_values = runner.settings.n_values
+        self._repeated_n = n_values[(episode.key.index + step) % len(n_values)]
         self.keys = (*episode.key.stream_keys, step)
         self.steps = 0
         self.point = runner.go_to(episode, step, earlier_lives)
@@ -90,6 +94,8 @@ class MomentMeasurer:
             perturbed.append(self._return(plan.uniforms(trial), trial))
             rule.add(self._unperturbed_return(trial) - perturbed[-1])
         self._prove(steps=PROVED_AGAIN)
+        if n == self._repeated_n:
+            self._repeat_worst(plan, perturbed)
         used = self._unperturbed[: 1 if self.randomness.none else len(perturbed)]
         estimate = Estimate(
             n=n,
@@ -124,6 +130,24 @@ class MomentMeasurer:
                 "state from its snapshot; run the doctor on it"
             )
 
+    def _repeat_worst(self, plan: Plan, returns: list[float]) -> None:
+        """Run the trial that lost most once more, from the very start of the game.
+
+        State that only mistakes reach is not on the recorded way: what a restored trial gave must
+        be what an untouched environment gives.
+        """
+        worst = int(np.argmin(returns))
+        uniforms = plan.uniforms(worst)
+        fresh = self.runner.go_to(self.episode, self.step, self.earlier_lives)
+        rollout, steps = self.runner.run_trial(fresh, uniforms, self._streams(worst))
+        self.steps += sum(map(len, self.earlier_lives)) + self.step + steps
+        if self.runner.discounted(rollout.rewards) != returns[worst]:
+            raise EnvironmentFault(
+                f"a trial at step {self.step} of episode {self.episode.key} gives another return "
+                "from the restored state than from the start of the episode: the environment hides "
+                "state that only mistakes reach; run the doctor on it, and see register_state"
+            )
+
     def _unperturbed_return(self, trial: int) -> float:
         if self.randomness.none:
             return self._unperturbed[0]
@@ -137,8 +161,15 @@ class MomentMeasurer:
 
     def _return(self, uniforms: Floats, trial: int) -> float:
         """The discounted return of one trial."""
+        rollout, steps = self.runner.run_trial(
+            self.point, uniforms, self._streams(trial), self.meetings
+        )
+        self.steps += steps
+        return self.runner.discounted(rollout.rewards)
+
+    def _streams(self, trial: int) -> Streams:
         seed = self.settings.seed
-        streams = Streams(
+        return Streams(
             environment=stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, trial)
             if self.randomness.environment
             else None,
@@ -146,9 +177,6 @@ class MomentMeasurer:
             if self.randomness.policy
             else None,
         )
-        rollout, steps = self.runner.run_trial(self.point, uniforms, streams, self.meetings)
-        self.steps += steps
-        return self.runner.discounted(rollout.rewards)
 
 
 def true_criticality(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -12,6 +12,17 @@ from safemargin.plans import rule_of
 from safemargin.records import EpisodeKey, Floats
 from safemargin.settings import Settings
 from safemargin.store import Store
+
+TRIAL_FIELDS = (
+    "trial_plan",
+    "trials",
+    "sampling_error",
+    "sampling_confidence",
+    "min_trials",
+    "max_trials",
+    "largest_loss",
+    "smallest_loss",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,17 @@ def read_under(
     Only trials that were drawn independently can be read in another way: a study of stratified
     ones (plan `fixed`) holds no other plan than its own.
     """
+    if not isinstance(plan, Settings):
+        raise InvalidInput(f"plan must be Settings, got {plan!r}")
+    for name, value in asdict(plan).items():
+        if name not in TRIAL_FIELDS and value not in (
+            getattr(made_with, name),
+            getattr(Settings, name, None),
+        ):
+            raise InvalidInput(
+                f"a study can be read under other trials, not under another {name} "
+                f"({value}, not {getattr(made_with, name)})"
+            )
     if made_with.trial_plan == "fixed":
         raise InvalidInput(
             "the trials of this study are stratified (trial_plan='fixed') and belong together; "

@@ -109,6 +109,14 @@ class Settings:
                 self.largest_loss is not None,
                 f"trial_plan {self.trial_plan!r} needs largest_loss, the most that one trial loses",
             )
+        if self.trial_plan == "rule-of-three" and self.largest_loss is not None:
+            needed = -math.log(1 - self.sampling_confidence)
+            needed = math.ceil(needed * self.largest_loss / self.sampling_error)
+            require(
+                needed <= self.max_trials,
+                f"trial_plan 'rule-of-three' needs {needed} trials for a largest_loss of "
+                f"{self.largest_loss:g}, more than max_trials ({self.max_trials})",
+            )
         if self.largest_loss is not None:
             require(
                 math.isfinite(self.smallest_loss)

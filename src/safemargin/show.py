@@ -150,7 +150,7 @@ def print_comparison(comparison: Comparison) -> None:
                     f"{margin:.2f} ({_number(failed.share)})"
                     for margin, failed in zip(row.mean_margins, row.chain_failures, strict=True)
                 ),
-                "yes" if row.holds else "no",
+                "no bound" if row.no_bound == 1 else "yes" if row.holds else "no",
             ]
             for row in comparison.candidates
         ],

@@ -31,6 +31,8 @@ class Status:
     estimates: int
     estimates_left: int
     trials: int
+    without_spread: int
+    """Sampled estimates whose trials all lost the same: a rare loss may have been missed."""
     capped: int
     """Estimates that reached `max_trials` before they were precise enough."""
     simulator_steps: int
@@ -55,8 +57,9 @@ def study_status(store: Store, settings: Settings) -> Status:
             per_moment,
         )
     )
-    estimates, trials, capped = query(
-        "SELECT COUNT(*), IFNULL(SUM(trials), 0), IFNULL(SUM(capped), 0) FROM estimates"
+    estimates, trials, capped, without_spread = query(
+        "SELECT COUNT(*), IFNULL(SUM(trials), 0), IFNULL(SUM(capped), 0), "
+        "IFNULL(SUM(half_width = 0 AND NOT exact), 0) FROM estimates"
     )[0]
     episodes = query("SELECT COUNT(*) FROM episodes")[0][0]
     chosen, distinct_episodes, distinct_moments = query(
@@ -77,6 +80,7 @@ def study_status(store: Store, settings: Settings) -> Status:
         estimates=estimates,
         estimates_left=left,
         trials=trials,
+        without_spread=without_spread,
         capped=capped,
         simulator_steps=steps,
         worker_seconds=seconds,

@@ -23,7 +23,15 @@ from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement
 
 FORMAT = 1
 DATABASE = "study.db"
-ENTRIES = ("environment", "policy", "settings", "proxies", "selection_proxy", "diagnosis")
+ENTRIES = (
+    "environment",
+    "policy",
+    "settings",
+    "proxies",
+    "extra_proxies",
+    "selection_proxy",
+    "diagnosis",
+)
 """What the table `meta` of every study holds, besides the format."""
 
 SCHEMA = """
@@ -167,6 +175,17 @@ class Store:
             )
         if missing := sorted(set(ENTRIES) - entries):
             raise _corrupt(folder, f"the entry {missing[0]!r} of its table meta is missing")
+        for table, needed in (
+            ("moments", "episodes"),
+            ("estimates", "moments"),
+            ("moments", "moment_proxies"),
+        ):
+            orphans = store.query(
+                f"SELECT phase, episode, life FROM {table} "
+                f"EXCEPT SELECT phase, episode, life FROM {needed}"
+            )
+            if orphans:
+                raise _corrupt(folder, f"rows of {needed} are missing, e.g. for {orphans[0]}")
         return store
 
     def close(self) -> None:
@@ -201,7 +220,12 @@ class Store:
     def meta(self, name: str) -> Any:
         """A named JSON value, None where there is none."""
         row = self._query("SELECT value FROM meta WHERE name = ?", name).fetchone()
-        return None if row is None else json.loads(row[0])
+        try:
+            return None if row is None else json.loads(row[0])
+        except json.JSONDecodeError:
+            raise _corrupt(
+                self.folder, f"the entry {name!r} of its table meta is no JSON"
+            ) from None
 
     def set_meta(self, name: str, value: Any) -> None:
         """Replace a named JSON value."""
