@@ -264,7 +264,7 @@ def run_validate(options: argparse.Namespace) -> int:
             method=options.method,
             proxy=options.proxy,
             estimand=options.estimand,
-            tolerances=options.tolerance,
+            tolerances=_tolerances(options),
         )
         _warn_if_unfinished(study)
     if options.json:
@@ -285,7 +285,7 @@ def run_compare(options: argparse.Namespace) -> int:
     with Study.open(options.study) as study, ProgressBar() as bar:
         comparison = study.compare(
             options.confidence,
-            tolerances=options.tolerance,
+            tolerances=_tolerances(options),
             proxies=options.proxy,
             estimand=options.estimand,
             progress=bar,
@@ -395,6 +395,13 @@ def _settings(options: argparse.Namespace) -> Settings:
     names = [field.name for field in fields(Settings)]
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return Settings.from_mapping(given)
+
+
+def _tolerances(options: argparse.Namespace) -> list[float] | None:
+    given: list[float] | None = options.tolerance
+    if given is not None and not all(tolerance >= 0 for tolerance in given):
+        raise InvalidInput(f"the tolerance must be at least 0, got {min(given):g}")
+    return given
 
 
 def _environment_arguments(options: argparse.Namespace) -> dict[str, Any] | None:

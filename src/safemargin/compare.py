@@ -49,8 +49,8 @@ class Candidate:
     no_bound: float
     """Share of natural moments without a bound or above the range: their margin is 0."""
     holds: bool
-    """It promises something, and nothing here shows that it breaks it: neither the coverage over all
-    parts, nor the worst part, nor the chain at any tolerance is refuted."""
+    """It promises something, and nothing here shows that it breaks it: neither the coverage over
+    all parts, nor the worst part, nor the chain at any tolerance is refuted."""
     notes: tuple[str, ...]
 
 

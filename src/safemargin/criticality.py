@@ -95,7 +95,7 @@ class MomentMeasurer:
             rule.add(self._unperturbed_return(trial) - perturbed[-1])
         self._prove(steps=PROVED_AGAIN)
         if n == self._repeated_n:
-            self._repeat_worst(plan, perturbed)
+            self._repeat_some(plan, perturbed)
         used = self._unperturbed[: 1 if self.randomness.none else len(perturbed)]
         estimate = Estimate(
             n=n,
@@ -130,23 +130,31 @@ class MomentMeasurer:
                 "state from its snapshot; run the doctor on it"
             )
 
-    def _repeat_worst(self, plan: Plan, returns: list[float]) -> None:
-        """Run the trial that lost most once more, from the very start of the game.
+    def _repeat_some(self, plan: Plan, returns: list[float]) -> None:
+        """Run a few trials once more in an environment that no trial has touched.
 
-        State that only mistakes reach is not on the recorded way: what a restored trial gave must
-        be what an untouched environment gives.
+        State that only mistakes reach is not on the recorded way, and what one trial leaves behind
+        may change the next. The trial that lost most is repeated from the start of the game; the
+        one that lost least and two others after a reset.
         """
+        generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
+        others = generator.integers(len(returns), size=2)
         worst = int(np.argmin(returns))
-        uniforms = plan.uniforms(worst)
-        fresh = self.runner.go_to(self.episode, self.step, self.earlier_lives)
-        rollout, steps = self.runner.run_trial(fresh, uniforms, self._streams(worst))
-        self.steps += sum(map(len, self.earlier_lives)) + self.step + steps
-        if self.runner.discounted(rollout.rewards) != returns[worst]:
-            raise EnvironmentFault(
-                f"a trial at step {self.step} of episode {self.episode.key} gives another return "
-                "from the restored state than from the start of the episode: the environment hides "
-                "state that only mistakes reach; run the doctor on it, and see register_state"
+        point = self.runner.go_to(self.episode, self.step, self.earlier_lives)
+        self.steps += sum(map(len, self.earlier_lives)) + self.step
+        for trial in (worst, int(np.argmax(returns)), *map(int, others)):
+            rollout, steps = self.runner.run_trial(
+                point, plan.uniforms(trial), self._streams(trial)
             )
+            self.steps += steps
+            if self.runner.discounted(rollout.rewards) != returns[trial]:
+                raise EnvironmentFault(
+                    f"a trial at step {self.step} of episode {self.episode.key} gives another "
+                    "return in an environment that other trials have not touched: the environment "
+                    "hides state that only mistakes reach; run the doctor on it, and see "
+                    "register_state"
+                )
+            self.runner.simulator.reset(self.episode.seed)
 
     def _unperturbed_return(self, trial: int) -> float:
         if self.randomness.none:
