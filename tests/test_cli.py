@@ -318,6 +318,9 @@ def test_negative_and_small_proxies_are_values(run: Any, study: Path, tmp_path: 
     status, out, _ = run("margin", tmp_path / "m.json", "--proxy", "-8e-05", "--tolerance", "1")
     assert status == 0
     assert out.strip().isdigit()
+    status, _, err = run("margin", tmp_path / "m.json", "--proxy", "-1,-2e-3", "--tolerance", "1")
+    assert status == 2
+    assert "has one value, got [-1.0, -0.002]" in err
 
 
 def test_an_answer_that_cannot_be_written(study: Path) -> None:

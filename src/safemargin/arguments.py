@@ -185,7 +185,7 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
     )
     margin.add_argument("margins", type=Path, metavar="MARGINS", help="what `fit` wrote")
     # Numbers such as -8e-05 are values, not options; argparse of older Pythons does not know.
-    margin._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+    margin._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?(,.*)?$")
     margin.add_argument(
         "--proxy",
         type=_numbers,
