@@ -1,4 +1,4 @@
-"""Statistical truth: what the default bound is worth under twelve laws, half of them new.
+"""Statistical truth: what the default bound is worth under sixteen laws with known truth.
 
 `SAFEMARGIN_SLOW=1` runs the whole (both sample sizes, three confidences); otherwise a part.
 `python tests/slow/worth.py` prints the same figures as the tables of docs/methods.md.
