@@ -58,8 +58,7 @@ def collect(
 class _Episodes:
     """The finished episodes of one phase, game by game: which of them have a step to select."""
 
-    def __init__(self, phase: Phase, settings: Settings) -> None:
-        self.phase = phase
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.games: dict[int, dict[EpisodeKey, bool]] = {}
         self.cut = 0
@@ -125,7 +124,7 @@ def _run_episodes(
     Several workers, or games with several lives, may run a game or two more than it takes. Those
     are dropped again, so that what a study holds does not depend on the workers.
     """
-    phases = {phase: _Episodes(phase, settings) for phase in PHASES}
+    phases = {phase: _Episodes(settings) for phase in PHASES}
     for key, outline in store.episode_outlines().items():
         phases[key.phase].add(key, *outline)
     total = sum(wanted.values())
