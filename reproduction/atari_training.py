@@ -119,7 +119,7 @@ class Games:
         self._pipes: list[Connection] = []
         self._processes: list[multiprocessing.process.BaseProcess] = []
         context = multiprocessing.get_context("fork")
-        workers = min(workers or os.cpu_count() or 1, count)
+        workers = min(workers or len(os.sched_getaffinity(0)), count)
         borders = [count * number // workers for number in range(workers + 1)]
         for start, stop in itertools.pairwise(borders):
             pipe, other_end = context.Pipe()

@@ -38,9 +38,9 @@ class Settings:
 
     groups: int = 4
     games_per_group: int = 128
-    rollout_steps: int = 16
-    minibatch: int = 512
-    passes: int = 3
+    rollout_steps: int = 32
+    minibatch: int = 1024
+    passes: int = 4
     learning_rate: float = 2.5e-4
     final_learning_rate: float = 4e-5
     entropy: float = 0.01

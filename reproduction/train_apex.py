@@ -38,13 +38,14 @@ class Settings:
     """Sizes and coefficients of the training."""
 
     groups: int = 2
-    games_per_group: int = 256
+    games_per_group: int = 128
     capacity: int = 1_000_000
     first_learning: int = 50_000
     batch: int = 512
-    updates_per_turn: int = 1
-    target_period: int = 2_500
+    updates_per_turn: int = 3
+    target_period: int = 1_000
     learning_rate: float = 1e-4
+    adam_epsilon: float = 1e-5
     priority_power: float = 0.6
     importance_power: float = 0.4
     gradient_norm: float = 40.0
@@ -180,7 +181,7 @@ class Learner:
         self.optimizer = torch.optim.Adam(
             self.network.parameters(),
             lr=settings.learning_rate,
-            eps=1.5e-4,
+            eps=settings.adam_epsilon,
             fused=True,
             capturable=device.type == "cuda",
         )
@@ -280,7 +281,7 @@ class Actors:
     @torch.no_grad()
     def _act(self, index: int, time_step: int) -> None:
         group, part = self.groups[index], self.parts[index]
-        observations = torch.from_numpy(group.observation).to(self.learner.device)
+        observations = torch.from_numpy(group.observation).to(self.learner.device, copy=True)
         values = self.learner.values(observations)
         greedy = values.argmax(1)
         any_action = torch.randint_like(greedy, values.shape[1])
