@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from worlds import TableWorld, always_first, branching, chain, exact_criticality, lean
 
 import safemargin as sm
+from safemargin.actions import RandomActions
 from safemargin.criticality import MomentMeasurer, Randomness
 from safemargin.environments import make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput
+from safemargin.plans import Planner
 from safemargin.policies import load_policy
 from safemargin.records import EpisodeKey
 from safemargin.rollouts import Runner
@@ -81,35 +84,12 @@ def test_a_sampled_policy_is_noise_too() -> None:
 
 
 def test_nested_trials_are_prefixes_of_one_another() -> None:
-    """A world that pays for what was done shows which actions a trial took."""
-    table = branching(40)
-    runner = Runner(
-        make_simulator(TableWorld(table)), POLICY, Settings(trial_plan="paper", min_trials=12)
-    )
-    episode = runner.run_episode(EpisodeKey("natural", 3))
-    measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
-    taken: dict[int, list[list[int]]] = {1: [], 8: []}
-    original = runner.simulator.step
-
-    def spy(action: Any) -> Any:
-        taken[current][-1].append(int(action))
-        return original(action)
-
-    runner.simulator.step = spy  # type: ignore[method-assign]
-    run_trial = runner.run_trial
-
-    def counted(*arguments: Any) -> Any:
-        taken[current].append([])
-        return run_trial(*arguments)
-
-    runner.run_trial = counted  # type: ignore[method-assign]
-    for current in (1, 8):
-        measurer.measure(current)
-    for short, long in zip(taken[1], taken[8], strict=False):
-        assert short[:1] == long[:1]
-        assert set(short[1:]) <= {0}
-        assert set(long[8:]) <= {0}
-    assert len({tuple(trial[:8]) for trial in taken[8]}) > 8
+    settings = Settings(trial_plan="paper", min_trials=12)
+    planner = Planner(settings, RandomActions(gym.spaces.Discrete(2)), (0, 3, 4), enumerable=True)
+    short, long = planner.plan(1), planner.plan(8)
+    for trial in range(12):
+        assert np.array_equal(short.uniforms(trial), long.uniforms(trial)[:1])
+    assert len({long.uniforms(trial).tobytes() for trial in range(12)}) == 12
 
 
 def test_the_same_call_gives_the_same_numbers() -> None:
@@ -198,7 +178,7 @@ def test_coalescing_changes_no_bit_and_saves_steps() -> None:
         measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
         if not coalesce:
             measurer.meetings = None
-        measurements[coalesce] = [measurer.measure(n) for n in settings.n_values]
+        measurements[coalesce] = measurer.measure(*settings.n_values)
     steps = {True: 0, False: 0}
     for with_it, without in zip(measurements[True], measurements[False], strict=True):
         assert with_it.estimate == without.estimate

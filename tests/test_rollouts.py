@@ -12,10 +12,10 @@ from worlds import TableWorld, always_first, branching, chain
 from safemargin.environments import make_simulator
 from safemargin.errors import EnvironmentFault
 from safemargin.policies import load_policy
-from safemargin.policies.base import Memory, Policy, batch_of_one
+from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.proxies import Proxy, proxies_for
 from safemargin.records import EpisodeKey
-from safemargin.rollouts import Runner, Streams
+from safemargin.rollouts import Runner
 from safemargin.settings import Settings
 
 KEY = EpisodeKey("natural", 0)
@@ -56,39 +56,6 @@ def test_an_opening_is_random_recorded_and_replayed() -> None:
         point = runner.go_to(episode, 10)
         assert runner.repeats(point, episode, 10)
     assert openings == set(range(7))
-
-
-def test_a_trial_takes_the_given_random_actions_and_then_the_policys() -> None:
-    runner = runner_in(TableWorld(branching(40)))
-    episode = runner.run_episode(KEY)
-    point = runner.go_to(episode, 6)
-    # From place 6 in the good lane: action 1 (uniform 0.9) leads to the poor lane, whose next
-    # way back is at place 10; the reward belongs to the lane one stands in when acting.
-    trial, _ = runner.run_trial(point, np.array([[0.9]]), Streams())
-    place = np.arange(6, 40)
-    good = 0.5 + place / 40
-    poor = np.where(place % 3 == 0, -0.25, 0.0)
-    expected = np.where((place > 6) & (place <= 10), poor, good)
-    np.testing.assert_array_equal(trial.rewards, expected)
-    assert trial.ended
-
-
-def test_trials_from_one_point_do_not_disturb_one_another() -> None:
-    runner = runner_in(TableWorld(branching(40)))
-    episode = runner.run_episode(KEY)
-    point = runner.go_to(episode, 3)
-    draws = np.random.default_rng(0).random((20, 8, 1))
-    first = [runner.run_trial(point, row, Streams()) for row in draws]
-    again = [runner.run_trial(point, row, Streams()) for row in draws[::-1]]
-    assert first == again[::-1]
-
-
-def test_the_horizon_ends_a_trial() -> None:
-    runner = runner_in(TableWorld(chain(60)), gamma=0.5, horizon_error=0.25, n_values=(1,))
-    point = runner.go_to(runner.run_episode(KEY), 0)
-    trial, _ = runner.run_trial(point, NOTHING, Streams())
-    assert trial.rewards == [1.0, 1.0]
-    assert not trial.ended
 
 
 def test_discounting_by_hand_and_without_rounding() -> None:
@@ -141,10 +108,6 @@ def test_a_recurrent_policy_remembers_through_points_and_perturbations() -> None
     for step in range(0, 30, 7):
         point = runner.go_to(episode, step)
         assert runner.repeats(point, episode, step)
-        # One perturbed step that happens to be the policy's own choice changes nothing.
-        own = np.array([[0.1 if episode.actions[step] == 0 else 0.9]])
-        trial, _ = runner.run_trial(point, own, Streams())
-        assert list(trial.rewards) == list(episode.rewards[step:])
 
 
 def test_proxies_of_ones_own_see_history_and_n() -> None:
@@ -164,5 +127,5 @@ def test_proxies_of_ones_own_see_history_and_n() -> None:
 
 
 def test_a_batch_of_one() -> None:
-    assert np.shape(batch_of_one(3)) == (1,)
-    assert batch_of_one({"a": np.zeros(2)})["a"].shape == (1, 2)  # type: ignore[index]
+    assert np.shape(batch_of([3])) == (1,)
+    assert batch_of([{"a": np.zeros(2)}])["a"].shape == (1, 2)  # type: ignore[index]

@@ -184,7 +184,7 @@ def test_a_full_disk_keeps_what_was_finished(store: Store) -> None:
 def test_a_newer_format_is_not_touched(store: Store) -> None:
     store.set_meta("format", 99)
     store.close()
-    with pytest.raises(StudyError, match="has format 99, this safemargin reads 1"):
+    with pytest.raises(StudyError, match="has format 99, this safemargin reads 2"):
         Store.open(store.folder)
 
 

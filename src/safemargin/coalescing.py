@@ -2,8 +2,8 @@
 
 With a deterministic environment and policy, two rollouts that reach the same full state after the
 same number of steps have the same future. So a rollout is cut where it reaches a state that another
-rollout of the moment has left under the policy, and takes over the rewards that followed there.
-Returns are those of the whole rollout, bit for bit.
+rollout of the moment has left under the policy, and takes over the rewards that follow there, also
+those that the other one has yet to earn. Returns are those of the whole rollout, bit for bit.
 """
 
 from __future__ import annotations
@@ -14,30 +14,70 @@ from dataclasses import dataclass, field
 from safemargin.environments import Simulator
 from safemargin.policies.base import Memory
 
-PATIENCE = 300
-"""So many states are looked at before it is asked whether that pays."""
+EVERY = 2
+"""States are compared after so many steps: a look costs a tenth of a step or more."""
+
+PATIENCE = 6
+"""So many whole rollouts are looked at before it is asked whether that pays."""
 
 LARGEST = 200_000
-"""So many states of a moment are remembered at most: about 30 MB."""
+"""So many states of a moment are remembered at most."""
+
+BYTES_A_STATE = 150
+"""Of memory: a digest and its place in a dictionary."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Rollout:
-    """The rewards of one rollout, complete once it has ended or met another one."""
+    """The rewards of one rollout, up to where it finished or began to follow another one."""
 
     rewards: list[float] = field(default_factory=list)
-    ended: bool = False
+    finished: bool = False
+    """It ended or reached the horizon."""
+    follows: Rollout | None = None
+    """The rollout that it met; from there on the two are one."""
+    followers: int = 0
+    abandoned: bool = False
+    """Nobody will finish it."""
+
+    @property
+    def last(self) -> Rollout:
+        """The rollout that brings this one to its end."""
+        rollout = self
+        while rollout.follows is not None:
+            rollout = rollout.follows
+        return rollout
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rewards are known."""
+        return self.last.finished
+
+    def all_rewards(self) -> list[float]:
+        """Its own rewards and those that it takes over."""
+        rewards = list(self.rewards)
+        rollout = self
+        while rollout.follows is not None:
+            rollout = rollout.follows
+            rewards += rollout.rewards[len(rewards) :]
+        return rewards
+
+    def follow(self, other: Rollout) -> None:
+        """Be one with the other from here on."""
+        self.follows = other
+        other.followers += 1
 
 
 class Meetings:
-    """Every state that the rollouts of one moment have left under the policy."""
+    """States in which the rollouts of one moment were under the policy."""
 
     def __init__(self, horizon: int) -> None:
+        self._horizon = horizon
         self._visited: list[dict[bytes, Rollout]] = [{} for _ in range(horizon)]
         self.remembered = 0
         """States held."""
         self.looked = 0
-        """States compared."""
+        """States compared with others."""
         self.saved = 0
         """Steps that need not be simulated."""
 
@@ -47,23 +87,28 @@ class Meetings:
 
         A look costs about half of a step.
         """
-        return self.looked < PATIENCE or 2 * self.saved >= self.looked
+        enough = PATIENCE * self._horizon // EVERY
+        return self.looked < enough or 2 * self.saved >= self.looked
 
     def arrive(
         self, position: int, simulator: Simulator, memory: Memory, rollout: Rollout
     ) -> Rollout | None:
         """The rollout that was here before, after so many steps; else remember this one."""
-        if not self.worthwhile:
+        if position % EVERY or not self.worthwhile:
             return None
-        self.looked += 1
+        self.looked += bool(self._visited[position])
         state = simulator.digest() if memory is None else _with_memory(simulator, memory)
         earlier = self._visited[position].get(state)
         if earlier is not None:
-            self.saved += len(earlier.rewards) - position
-            return earlier
-        if self.remembered < LARGEST:
+            last = earlier.last
+            if not last.abandoned:
+                self.saved += (len(last.rewards) if last.finished else self._horizon) - position
+                return earlier
+        elif self.remembered < LARGEST:
             self.remembered += 1
-            self._visited[position][state] = rollout
+        else:
+            return None
+        self._visited[position][state] = rollout
         return None
 
 

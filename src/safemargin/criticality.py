@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -12,19 +12,24 @@ import numpy as np
 from safemargin.coalescing import Meetings
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
+from safemargin.lanes import Lanes, Streams, Trial
 from safemargin.plans import Plan, Planner
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
-from safemargin.rollouts import Point, Runner, Streams
+from safemargin.rollouts import Point, Runner
 from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
+from safemargin.stopping import StoppingRule
 
 LEFT_FOR = 16
 """So many random actions are taken between saving a point and proving its snapshot."""
 
 PROVED_AGAIN = 32
-"""After the trials of each n, so many steps are proven once more."""
+"""After the trials of a moment, so many steps are proven once more."""
+
+ALWAYS_REPEATED = 8
+"""In so many first episodes of a study some trials are run again; later in one of four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,24 @@ class Randomness:
     @property
     def none(self) -> bool:
         return not (self.environment or self.policy)
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """The trials of one n, in the order of their numbers."""
+
+    n: int
+    plan: Plan
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def rule(self) -> StoppingRule:
+        return self.plan.rule
+
+    @property
+    def begun_ahead(self) -> int:
+        """Trials begun but not yet judged."""
+        return len(self.trials) - self.rule.trials
 
 
 class MomentMeasurer:
@@ -62,65 +85,114 @@ class MomentMeasurer:
         self.episode = episode
         self.step = step
         self.earlier_lives = earlier_lives
-        # One n of each moment; over a study, all of them.
-        n_values = runner.settings.n_values
-        self._repeated_n = n_values[(episode.key.index + step) % len(n_values)]
         self.keys = (*episode.key.stream_keys, step)
-        self.steps = 0
-        self.point = runner.go_to(episode, step, earlier_lives)
+        self.overhead = 0
+        """Simulator steps besides the trials since the last measurement."""
+        self.point = self._go_to()
         self.meetings = Meetings(self.settings.horizon) if randomness.none else None
         self._leave()
-        self._prove(meetings=self.meetings)
-        self.steps += sum(map(len, earlier_lives)) + step
-        self.steps += min(episode.steps - step, self.settings.horizon)
+        self._prove(self.settings.horizon, self.meetings)
         self.planner = Planner(
             self.settings,
             runner.random_actions,
             self.keys,
             enumerable=randomness.none and self.point.snapshot.mask is None,
         )
-        self._unperturbed: list[float] = []
-        if randomness.none:  # the recorded episode is the unperturbed run: no trial needed
-            self._unperturbed.append(runner.discounted(episode.rewards[step:]))
+        self._unperturbed: list[Trial] = []
+        # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
+        self._recorded_return = runner.discounted(episode.rewards[step:])
 
-    def measure(self, n: int) -> Measurement:
-        """Trials as the plan has them, until its rule is content."""
-        plan = self.planner.plan(n)
-        rule = plan.rule
-        before = self.steps
-        perturbed: list[float] = []
-        while not rule.stopped:
-            trial = len(perturbed)
-            perturbed.append(self._return(plan.uniforms(trial), trial))
-            rule.add(self._unperturbed_return(trial) - perturbed[-1])
-        self._prove(steps=PROVED_AGAIN)
-        if n == self._repeated_n:
-            self._repeat_some(plan, perturbed)
-        used = self._unperturbed[: 1 if self.randomness.none else len(perturbed)]
+    def measure(self, *n_values: int) -> list[Measurement]:
+        """For each n, trials as the plan has them, until its rule is content."""
+        every = [_Series(n, self.planner.plan(n)) for n in n_values]
+        self._run(every)
+        self._prove(PROVED_AGAIN)
+        for series in every:
+            if series.n == self._repeated_n:
+                self._repeat_some(series)
+        self.overhead += sum(trial.steps for trial in self._unperturbed)
+        measurements = [self._measurement(series) for series in every]
+        first = measurements[0]
+        measurements[0] = replace(first, steps=first.steps + self.overhead)
+        self.overhead = 0
+        return measurements
+
+    def _run(self, every: Sequence[_Series]) -> None:
+        """Run trials in lock-step, the certain ones first, and judge them in their order."""
+        lanes = Lanes(self.runner, self.point, self.meetings)
+        wanting = [series for series in every if not series.rule.stopped]
+        while wanting:
+            while lanes.free and (trial := self._next_trial(wanting)) is not None:
+                lanes.start(trial)
+            lanes.advance()
+            for series in wanting:
+                self._judge(series)
+                if series.rule.stopped:
+                    lanes.abandon(series.trials[series.rule.trials :])
+            wanting = [series for series in wanting if not series.rule.stopped]
+
+    def _next_trial(self, wanting: Sequence[_Series]) -> Trial | None:
+        """The next trial to begin; None where it is better to wait for those under way."""
+        for sure in (True, False):
+            for series in wanting:
+                rule = series.rule
+                if series.begun_ahead < (rule.certain if sure else rule.likely // 2):
+                    number = len(series.trials)
+                    if not self.randomness.none and number >= len(self._unperturbed):
+                        self._unperturbed.append(self._trial(self._nothing, number))
+                        return self._unperturbed[-1]
+                    series.trials.append(self._trial(series.plan.uniforms(number), number))
+                    return series.trials[-1]
+        return None
+
+    def _judge(self, series: _Series) -> None:
+        """Give the rule the losses of all trials up to the first that is not complete."""
+        rule = series.rule
+        while not rule.stopped and rule.trials < len(series.trials):
+            number = rule.trials
+            if not series.trials[number].rollout.complete:
+                return
+            if not self.randomness.none and not self._unperturbed[number].rollout.complete:
+                return
+            rule.add(self._unperturbed_return(number) - self._return(series.trials[number]))
+
+    def _measurement(self, series: _Series) -> Measurement:
+        plan, rule = series.plan, series.rule
+        count = rule.trials
+        used = [self._unperturbed_return(trial) for trial in range(count)]
+        if self.randomness.none:
+            used = used[:1]
         estimate = Estimate(
-            n=n,
+            n=series.n,
             mean=rule.mean,
             half_width=0.0 if plan.exact else rule.half_width,
-            trials=rule.trials,
+            trials=count,
             exact=plan.exact,
             unperturbed=float(np.mean(used)),
             capped=not rule.sure,
         )
         return Measurement(
             estimate=estimate,
-            perturbed=np.asarray(perturbed),
-            unperturbed=np.asarray(used),
-            steps=self.steps - before,
+            perturbed=np.array([self._return(trial) for trial in series.trials[:count]]),
+            unperturbed=np.array(used),
+            steps=sum(trial.steps for trial in series.trials),
+            wasted=sum(trial.steps for trial in series.trials[count:]),
+            remembered=0 if self.meetings is None else self.meetings.remembered,
         )
+
+    def _go_to(self) -> Point:
+        self.overhead += sum(map(len, self.earlier_lives)) + self.step
+        return self.runner.go_to(self.episode, self.step, self.earlier_lives)
 
     def _leave(self) -> None:
         """Let something else happen: what the snapshot does not hold is then no longer there."""
         generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
         uniforms = generator.random((LEFT_FOR, self.runner.random_actions.width))
-        self.steps += self.runner.leave(self.point, uniforms)
+        self.overhead += self.runner.leave(self.point, uniforms)
 
-    def _prove(self, *, steps: int | None = None, meetings: Meetings | None = None) -> None:
+    def _prove(self, steps: int, meetings: Meetings | None = None) -> None:
         """EnvironmentFault where the restored state no longer repeats the recorded episode."""
+        self.overhead += min(self.episode.steps - self.step, steps)
         if not self.runner.repeats(
             self.point, self.episode, self.step, steps=steps, meetings=meetings
         ):
@@ -130,61 +202,65 @@ class MomentMeasurer:
                 "state from its snapshot; run the doctor on it"
             )
 
-    def _repeat_some(self, plan: Plan, returns: list[float]) -> None:
+    @property
+    def _repeated_n(self) -> int | None:
+        """The n whose trials are tried again: in the first episodes, then in every fourth.
+
+        Over a study every n has its turn.
+        """
+        index, n_values = self.episode.key.index, self.settings.n_values
+        if index < ALWAYS_REPEATED or index % 4 == 0:
+            return n_values[(index + self.step) % len(n_values)]
+        return None
+
+    def _repeat_some(self, series: _Series) -> None:
         """Run a few trials once more in an environment that no trial has touched.
 
         State that only mistakes reach is not on the recorded way, and what one trial leaves behind
         may change the next. The trial that lost most is repeated from the start of the game; the
         one that lost least and two others after a reset.
         """
+        returns = [self._return(trial) for trial in series.trials[: series.rule.trials]]
         generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
         others = generator.integers(len(returns), size=2)
         worst = int(np.argmin(returns))
-        point = self.runner.go_to(self.episode, self.step, self.earlier_lives)
-        self.steps += sum(map(len, self.earlier_lives)) + self.step
-        for trial in (worst, int(np.argmax(returns)), *map(int, others)):
-            rollout, steps = self.runner.run_trial(
-                point, plan.uniforms(trial), self._streams(trial)
-            )
-            self.steps += steps
-            if self.runner.discounted(rollout.rewards) != returns[trial]:
+        simulator = self.runner.simulator
+        lanes = Lanes(self.runner, self._go_to(), simulators=[simulator])
+        for number in (worst, int(np.argmax(returns)), *map(int, others)):
+            trial = self._trial(series.plan.uniforms(number), number)
+            lanes.start(trial)
+            lanes.finish([trial])
+            self.overhead += trial.steps
+            if self._return(trial) != returns[number]:
                 raise EnvironmentFault(
                     f"a trial at step {self.step} of episode {self.episode.key} gives another "
                     "return in an environment that other trials have not touched: the environment "
                     "hides state that only mistakes reach; run the doctor on it, and see "
                     "register_state"
                 )
-            self.runner.simulator.reset(self.episode.seed)
-
-    def _unperturbed_return(self, trial: int) -> float:
-        if self.randomness.none:
-            return self._unperturbed[0]
-        while len(self._unperturbed) <= trial:
-            self._unperturbed.append(self._return(self._nothing, len(self._unperturbed)))
-        return self._unperturbed[trial]
+            simulator.reset(self.episode.seed)
 
     @property
     def _nothing(self) -> Floats:
         return np.empty((0, self.runner.random_actions.width))
 
-    def _return(self, uniforms: Floats, trial: int) -> float:
-        """The discounted return of one trial."""
-        rollout, steps = self.runner.run_trial(
-            self.point, uniforms, self._streams(trial), self.meetings
-        )
-        self.steps += steps
-        return self.runner.discounted(rollout.rewards)
+    def _trial(self, uniforms: Floats, number: int) -> Trial:
+        seed, random = self.settings.seed, self.randomness
+        environment = policy = None
+        if random.environment:
+            environment = stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, number)
+        if random.policy:
+            policy = stream(seed, Purpose.TRIAL_POLICY, *self.keys, number)
+        return Trial(uniforms, Streams(environment, policy))
 
-    def _streams(self, trial: int) -> Streams:
-        seed = self.settings.seed
-        return Streams(
-            environment=stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, trial)
-            if self.randomness.environment
-            else None,
-            policy=stream(seed, Purpose.TRIAL_POLICY, *self.keys, trial)
-            if self.randomness.policy
-            else None,
-        )
+    def _return(self, trial: Trial) -> float:
+        """The discounted return of a complete trial."""
+        return self.runner.discounted(trial.rollout.all_rewards())
+
+    def _unperturbed_return(self, number: int) -> float:
+        if self.randomness.none:
+            return self._recorded_return
+        return self._return(self._unperturbed[number])
 
 
 def true_criticality(
@@ -227,7 +303,7 @@ def true_criticality(
             if way == "replay":
                 raise
             continue
-        return [measurer.measure(value).estimate for value in n_values]
+        return [measurement.estimate for measurement in measurer.measure(*n_values)]
     raise NotMeasurable("no way to return to a step of this environment was found")
 
 
@@ -235,11 +311,14 @@ def find_randomness(runner: Runner, point: Point) -> Randomness:
     """Whether the environment draws random numbers after a point, and the policy's choice does."""
     simulator, settings = runner.simulator, runner.settings
     actions = stream(settings.seed, Purpose.DOCTOR)
+    lanes = Lanes(runner, point, simulators=[simulator])
     draws = False
     for length in (0, *settings.n_values):
         uniforms = actions.random((length, runner.random_actions.width))
         simulator.restore(point.snapshot)
         before = simulator.random_state()
-        runner.run_trial(point, uniforms, Streams(policy=actions))
+        trial = Trial(uniforms, Streams(policy=actions))
+        lanes.start(trial)
+        lanes.finish([trial])
         draws = draws or simulator.random_state() != before
     return Randomness(environment=draws, policy=not runner.policy_actions.deterministic)

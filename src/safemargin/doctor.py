@@ -23,7 +23,7 @@ from safemargin.environments.experiments import Chooser, Continuation
 from safemargin.environments.simulator import Simulator, Way
 from safemargin.environments.ways import make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput
-from safemargin.policies.base import Policy, batch_of_one
+from safemargin.policies.base import Policy, batch_of
 from safemargin.seeding import Purpose, environment_seed, stream
 from safemargin.settings import Settings
 from safemargin.walker import Walker
@@ -202,7 +202,7 @@ class _Doctor:
         simulator.reset(next(self._seeds()))
         observations: list[Any] = []
         while not simulator.ended and len(observations) < 20:
-            observations.append(batch_of_one(simulator.observation))
+            observations.append(batch_of([simulator.observation]))
             simulator.step(choose(simulator))
         first = [policy.scores(one, policy.initial_memory(1))[0] for one in observations]
         again = [policy.scores(one, policy.initial_memory(1))[0] for one in observations[::-1]]

@@ -114,6 +114,10 @@ class Measurement:
     unperturbed: Floats  # [1] when all is deterministic, else [trials]
     steps: int
     """Simulator steps spent."""
+    wasted: int = 0
+    """Those of them in trials that were begun ahead and then not wanted."""
+    remembered: int = 0
+    """States held to see where the moment's rollouts meet; the same for every n of a moment."""
 
 
 @dataclass(frozen=True, slots=True)

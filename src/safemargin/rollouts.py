@@ -14,8 +14,9 @@ import numpy.typing as npt
 from safemargin.actions import PolicyActions, RandomActions
 from safemargin.coalescing import Meetings, Rollout
 from safemargin.environments import Simulator, Snapshot
+from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
-from safemargin.policies.base import Memory, Policy, batch_of_one
+from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.proxies import Proxy, proxy_at, proxy_values
 from safemargin.records import Array, Episode, EpisodeKey, Floats
 from safemargin.seeding import Purpose, environment_seed, stream
@@ -30,16 +31,12 @@ class Point:
     memory: Memory
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """What one trial draws from; None where nothing is random."""
-
-    environment: np.random.Generator | None = None
-    policy: np.random.Generator | None = None
-
-
 class Runner:
-    """Runs a policy in a simulator, one environment step at a time."""
+    """Runs a policy in a simulator, one environment step at a time.
+
+    `siblings` are simulators of the same environment that can go on from the first one's
+    snapshots; trials run in all of them at once (see `lanes`).
+    """
 
     def __init__(
         self,
@@ -47,8 +44,10 @@ class Runner:
         policy: Policy,
         settings: Settings,
         proxies: Sequence[Proxy] = (),
+        siblings: Sequence[Simulator] = (),
     ) -> None:
         self.simulator = simulator
+        self.simulators = (simulator, *siblings)
         self.policy = policy
         self.settings = settings
         self.proxies = tuple(proxies)
@@ -92,7 +91,7 @@ class Runner:
             if len(actions) < len(opening):
                 action = self.random_actions(opening[len(actions)], simulator.mask)
             else:
-                action = self._choose(row, generator)
+                action = self.choose(row, generator, simulator.mask)
             if stepwise:
                 history.append(observation)
                 for proxy in stepwise:
@@ -142,25 +141,35 @@ class Runner:
         `earlier_lives` are the actions of the lives before the episode's own. Raises
         EnvironmentFault where the replay does not give the recorded rewards and scores.
         """
-        observation = self.simulator.reset(episode.seed)
+        simulator = self.simulator
+        observation = simulator.reset(episode.seed)
+        memory = self.policy.initial_memory(1)
+        left = sum(map(len, earlier_lives)) + step
+        watched = memory is not None
         for actions in earlier_lives:
             for action in actions:
-                self.simulator.step(native_action(action))
-            if not self.simulator.game_goes_on:
+                simulator.step(
+                    native_action(action), watched=watched or left <= simulator.looks_back
+                )
+                left -= 1
+            if not simulator.game_goes_on:
                 raise _diverged(episode, 0)
-            observation = self.simulator.next_life()
-        memory = self.policy.initial_memory(1)
+            observation = simulator.next_life()
         for position in range(step):
             if memory is not None:
                 _, memory = self._scores(observation, memory)
-            taken = self.simulator.step(native_action(episode.actions[position]))
+            taken = simulator.step(
+                native_action(episode.actions[position]),
+                watched=watched or left <= simulator.looks_back,
+            )
+            left -= 1
             if taken.reward != episode.rewards[position] or taken.terminated or taken.truncated:
                 raise _diverged(episode, position)
             observation = taken.observation
         row, _ = self._scores(observation, memory)
         if not np.array_equal(row, episode.scores[step]):
             raise _diverged(episode, step)
-        return Point(self.simulator.save(), memory)
+        return Point(simulator.save(), memory)
 
     def repeats(
         self,
@@ -189,15 +198,16 @@ class Runner:
             row, memory = self._scores(observation, memory)
             taken = simulator.step(native_action(episode.actions[position]))
             rollout.rewards.append(taken.reward)
-            rollout.ended = taken.terminated or taken.truncated
+            ended = taken.terminated or taken.truncated
             should_end = position == episode.steps - 1 and not episode.cut
             if (
                 taken.reward != episode.rewards[position]
-                or rollout.ended != should_end
+                or ended != should_end
                 or not np.array_equal(row, episode.scores[position])
             ):
                 return False
             observation = taken.observation
+        rollout.finished = True
         return True
 
     def leave(self, point: Point, uniforms: Floats) -> int:
@@ -208,47 +218,6 @@ class Runner:
                 return taken
             self.simulator.step(self.random_actions(row, self.simulator.mask))
         return len(uniforms)
-
-    def run_trial(
-        self,
-        point: Point,
-        uniforms: Floats,  # [n, width]: one row for each random action
-        streams: Streams,
-        meetings: Meetings | None = None,
-    ) -> tuple[Rollout, int]:
-        """Leave the point with len(uniforms) random actions, then follow the policy.
-
-        Returns the rollout up to the horizon or the end, and how many steps were simulated: fewer
-        than its length where it met another rollout of `meetings`.
-        """
-        simulator = self.simulator
-        simulator.restore(point.snapshot)
-        if streams.environment is not None:
-            simulator.reseed(streams.environment)
-        memory = point.memory
-        observation = simulator.observation
-        perturbed = len(uniforms)
-        rollout = Rollout()
-        for position in range(self.settings.horizon):
-            if position >= perturbed and meetings is not None:
-                other = meetings.arrive(position, simulator, memory, rollout)
-                if other is not None:
-                    rollout.rewards += other.rewards[position:]
-                    rollout.ended = other.ended
-                    return rollout, position
-            if position >= perturbed or memory is not None:
-                row, memory = self._scores(observation, memory)
-            if position < perturbed:
-                action = self.random_actions(uniforms[position], simulator.mask)
-            else:
-                action = self._choose(row, streams.policy)
-            step = simulator.step(action)
-            rollout.rewards.append(step.reward)
-            rollout.ended = step.terminated or step.truncated
-            if rollout.ended:
-                break
-            observation = step.observation
-        return rollout, len(rollout.rewards)
 
     def discounted(self, rewards: Sequence[float] | Array) -> float:
         """Σ γ^k r_k up to the horizon; exactly rounded, so it cannot depend on who adds it up."""
@@ -273,13 +242,34 @@ class Runner:
         generator = stream(self.settings.seed, Purpose.OPENING, *key.game_keys)
         return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
 
-    def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
-        scores, memory = self.policy.scores(batch_of_one(observation), memory)
-        return scores[0], memory
+    def scores(
+        self, observations: Sequence[Any], memories: Sequence[Memory]
+    ) -> tuple[npt.NDArray[np.float32], list[Memory]]:
+        """The policy's scores for several observations, in one call."""
+        if memories[0] is None:
+            rows, _ = self.policy.scores(batch_of(observations), None)
+            return rows, [None] * len(observations)
+        memory = tuple(
+            np.concatenate(parts)
+            for parts in zip(*(each for each in memories if each is not None), strict=True)
+        )
+        rows, after = self.policy.scores(batch_of(observations), memory)
+        return rows, [
+            tuple(part[row : row + 1] for part in after or ()) for row in range(len(observations))
+        ]
 
-    def _choose(self, row: npt.NDArray[np.float32], generator: np.random.Generator | None) -> Any:
-        mask = self.simulator.mask if self.policy.uses_mask else None
-        return self.policy_actions(row, generator, mask)
+    def choose(
+        self,
+        row: npt.NDArray[np.float32],
+        generator: np.random.Generator | None,
+        mask: Mask | None,
+    ) -> Any:
+        """The policy's action for one row of scores."""
+        return self.policy_actions(row, generator, mask if self.policy.uses_mask else None)
+
+    def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
+        scores, memory = self.policy.scores(batch_of([observation]), memory)
+        return scores[0], memory
 
 
 def native_action(action: Any) -> Any:

@@ -36,6 +36,10 @@ class Status:
     capped: int
     """Estimates that reached `max_trials` before they were precise enough."""
     simulator_steps: int
+    wasted_steps: int
+    """Those of them in trials that were begun ahead and then not wanted."""
+    remembered_states: int
+    """The most that were held for one moment, to see where its rollouts meet."""
     worker_seconds: float
     seconds_left: float | None
     """With the workers of the last `collect`; None where nothing is known yet."""
@@ -67,7 +71,10 @@ def study_status(store: Store, settings: Settings) -> Status:
         "COUNT(DISTINCT fingerprint || ' ' || (step - opening)) "
         "FROM moments JOIN episodes USING (phase, episode, life)"
     )[0]
-    steps, seconds = query("SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0) FROM costs")[0]
+    steps, seconds, wasted, remembered = query(
+        "SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0), IFNULL(SUM(wasted), 0), "
+        "IFNULL(MAX(remembered), 0) FROM costs"
+    )[0]
     wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}
     left = max(sum(wanted.values()) * per_moment - estimates, 0)
     return Status(
@@ -83,6 +90,8 @@ def study_status(store: Store, settings: Settings) -> Status:
         without_spread=without_spread,
         capped=capped,
         simulator_steps=steps,
+        wasted_steps=wasted,
+        remembered_states=remembered,
         worker_seconds=seconds,
         seconds_left=_seconds_left(store, settings, wanted, episodes, target["workers"]),
     )

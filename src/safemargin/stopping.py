@@ -36,6 +36,14 @@ class StoppingRule(Protocol):
     def stopped(self) -> bool:
         """Whether no further trial is wanted."""
 
+    @property
+    def certain(self) -> int:
+        """So many further trials are wanted, whatever they say."""
+
+    @property
+    def likely(self) -> int:
+        """So many further trials will be wanted if the losses go on as they are."""
+
 
 @functools.lru_cache(maxsize=4096)
 def student_quantile(confidence: float, trials: int) -> float:
@@ -85,6 +93,16 @@ class StudentRule:
         """Whether no further trial is wanted."""
         return self.sure or self.trials >= self.settings.max_trials
 
+    @property
+    def certain(self) -> int:
+        """Those up to the minimum, then one by one."""
+        return _certain(self, self.minimum, self.settings)
+
+    @property
+    def likely(self) -> int:
+        """The half-width shrinks with the square root of the number of trials."""
+        return _likely(self, self.settings)
+
 
 class FixedRule(StudentRule):
     """So many trials, whatever they say; the half-width is Student's.
@@ -106,6 +124,16 @@ class FixedRule(StudentRule):
     def stopped(self) -> bool:
         """The same: there is no early stop and no cap."""
         return self.sure
+
+    @property
+    def certain(self) -> int:
+        """All that are left."""
+        return self.count - self.trials
+
+    @property
+    def likely(self) -> int:
+        """The same."""
+        return self.certain
 
 
 def rule_of_three_minimum(settings: Settings) -> int:
@@ -199,3 +227,26 @@ class BettingRule:
     def stopped(self) -> bool:
         """Whether no further trial is wanted."""
         return self.sure or self.trials >= self.settings.max_trials
+
+    @property
+    def certain(self) -> int:
+        """Those up to the minimum, then one by one."""
+        return _certain(self, self.settings.min_trials, self.settings)
+
+    @property
+    def likely(self) -> int:
+        """The half-width shrinks about with the square root of the number of trials."""
+        return _likely(self, self.settings)
+
+
+def _certain(rule: StoppingRule, minimum: int, settings: Settings) -> int:
+    least = min(minimum, settings.max_trials)
+    return 0 if rule.stopped else max(least - rule.trials, 1)
+
+
+def _likely(rule: StoppingRule, settings: Settings) -> int:
+    ratio = rule.half_width / settings.sampling_error
+    if rule.stopped or not math.isfinite(ratio):
+        return rule.certain
+    further = math.ceil(rule.trials * (ratio**2 - 1))
+    return max(rule.certain, min(further, settings.max_trials - rule.trials))

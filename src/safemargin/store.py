@@ -21,7 +21,7 @@ import numpy as np
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
 from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement, Moment, Phase
 
-FORMAT = 1
+FORMAT = 2
 DATABASE = "study.db"
 ENTRIES = (
     "environment",
@@ -100,6 +100,8 @@ CREATE TABLE costs (                    -- the only table that differs from run 
     n INTEGER NOT NULL,                 -- 0: the episode itself
     steps INTEGER NOT NULL,             -- simulator steps
     seconds REAL NOT NULL,              -- of one worker
+    wasted INTEGER NOT NULL,            -- steps in trials begun ahead and then not wanted
+    remembered INTEGER NOT NULL,        -- states held to see where the moment's rollouts meet
     PRIMARY KEY (phase, episode, life, n)
 ) WITHOUT ROWID;
 CREATE VIEW tuples AS
@@ -192,6 +194,11 @@ class Store:
         """Close the database; the log is folded into the one file."""
         self._connection.close()
 
+    def copy_to(self, folder: Path) -> None:
+        """Write the whole study, as it is now, into another folder that holds none."""
+        with _disk_errors(folder), contextlib.closing(sqlite3.connect(folder / DATABASE)) as copy:
+            self._connection.backup(copy)
+
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the study for this process; StudyBusy where another one is collecting."""
@@ -264,7 +271,7 @@ class Store:
                 pack(values),
             )
         self._query(
-            "INSERT INTO costs VALUES (?,?,?,0,?,?) ON CONFLICT DO NOTHING",
+            "INSERT INTO costs VALUES (?,?,?,0,?,?,0,0) ON CONFLICT DO NOTHING",
             *key,
             episode.steps,
             seconds,
@@ -378,11 +385,13 @@ class Store:
                 pack(measurement.unperturbed),
             )
             self._query(
-                "INSERT INTO costs VALUES (?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+                "INSERT INTO costs VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
                 *key,
                 estimate.n,
                 measurement.steps,
                 seconds,
+                measurement.wasted,
+                measurement.remembered,
             )
 
     def estimated(self) -> set[tuple[EpisodeKey, int]]:
@@ -394,7 +403,7 @@ class Store:
         """One finished measurement with its raw returns."""
         row = self._query(
             "SELECT criticality, half_width, trials, exact, unperturbed, capped, "
-            "perturbed_returns, unperturbed_returns, costs.steps FROM estimates "
+            "perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered FROM estimates "
             "JOIN costs USING (phase, episode, life, n) "
             "WHERE phase = ? AND episode = ? AND life = ? AND n = ?",
             *astuple(key),
@@ -402,9 +411,9 @@ class Store:
         ).fetchone()
         if row is None:
             raise StudyError(f"the study in {self.folder} has no estimate of {key} for n = {n}")
-        mean, half_width, trials, exact, unperturbed, capped, raw, raw_unperturbed, steps = row
+        mean, half_width, trials, exact, unperturbed, capped, raw, raw_unperturbed, *costs = row
         estimate = Estimate(n, mean, half_width, trials, bool(exact), unperturbed, bool(capped))
-        return Measurement(estimate, unpack(raw), unpack(raw_unperturbed), steps)
+        return Measurement(estimate, unpack(raw), unpack(raw_unperturbed), *costs)
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Rows of any reading query."""

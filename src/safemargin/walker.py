@@ -9,7 +9,7 @@ import numpy as np
 
 from safemargin.actions import PolicyActions, RandomActions
 from safemargin.environments import Simulator
-from safemargin.policies.base import Memory, Policy, batch_of_one
+from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
 
@@ -39,7 +39,7 @@ class Walker:
         if policy is None and self._random_share == 0:
             return self.random_actions(np.zeros(width), mask)
         if policy is not None:
-            observations = batch_of_one(simulator.observation)
+            observations = batch_of([simulator.observation])
             scores, self.memory = policy.scores(observations, self.memory)
             if self._generator.random() >= self._random_share:
                 return self._greedy(scores[0], None, mask if policy.uses_mask else None)

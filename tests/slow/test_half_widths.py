@@ -42,7 +42,7 @@ def test_half_widths_hold(
         runner = Runner(make_simulator(TableWorld(table)), policy, settings)
         episode = runner.run_episode(EpisodeKey("natural", 0))
         randomness = Randomness(environment=stochastic, policy=False)
-        estimate = MomentMeasurer(runner, episode, 0, randomness).measure(n).estimate
+        estimate = MomentMeasurer(runner, episode, 0, randomness).measure(n)[0].estimate
         assert not estimate.capped
         errors.append(estimate.mean - exact)
         trials.append(estimate.trials)

@@ -6,6 +6,7 @@ every random choice is keyed by the task, so the pieces are the same.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from safemargin.proxies import Proxy
 from safemargin.records import Array, Episode, EpisodeKey, Measurement, Moment
 from safemargin.rollouts import Runner
 from safemargin.settings import Settings
+
+LANES = 8
+"""Trials that run in lock-step where snapshots can go from one simulator to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,9 @@ class Piece:
 class Engine(Protocol):
     """Runs tasks."""
 
+    workers: int
+    """How many tasks it may do at the same time."""
+
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """The pieces of all tasks, in whatever order they are finished."""
 
@@ -75,12 +82,18 @@ class Worker:
     """Does the tasks of one job, in whichever process it lives."""
 
     def __init__(self, job: Job) -> None:
-        simulator = make_simulator(job.environment.make(), way=job.way)
-        self.runner = Runner(simulator, job.policy, job.settings, job.proxies)
+        first = make_simulator(job.environment.make(), way=job.way)
+        siblings = [
+            make_simulator(job.environment.make(), way=job.way)
+            for _ in range(LANES - 1 if first.portable else 0)
+        ]
+        if siblings:
+            job.policy.widen(first.env.observation_space, LANES)
+        self.runner = Runner(first, job.policy, job.settings, job.proxies, siblings)
         self.randomness = job.randomness
 
     def run(self, task: Task) -> Iterator[Piece]:
-        """The pieces of one task, each as soon as it is finished."""
+        """The pieces of one task."""
         began = time.perf_counter()
         if isinstance(task, EpisodeTask):
             yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
@@ -92,12 +105,21 @@ class Worker:
             self.randomness,
             earlier_lives=task.earlier_lives,
         )
-        for n in task.n_values:
-            measurement = measurer.measure(n)
-            now = time.perf_counter()
-            yield Piece((task.moment, measurement), now - began)
-            began = now
+        measurements = measurer.measure(*task.n_values)
+        # The trials of all n run side by side: each n gets its share of the time.
+        seconds = time.perf_counter() - began
+        steps = sum(measurement.steps for measurement in measurements)
+        for measurement in measurements:
+            yield Piece((task.moment, measurement), seconds * measurement.steps / max(steps, 1))
 
     def close(self) -> None:
-        """Close the environment."""
-        self.runner.simulator.close()
+        """Close the environments."""
+        for simulator in self.runner.simulators:
+            simulator.close()
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

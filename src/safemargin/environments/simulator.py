@@ -47,6 +47,10 @@ class Simulator(ABC):
     """A live environment that can be saved, restored and hashed."""
 
     way: Way
+    portable: bool = False
+    """Whether a snapshot can be restored in another simulator of the same environment."""
+    looks_back: float = math.inf
+    """So many steps back reaches an observation; what lies farther back need not be watched."""
 
     def __init__(self, env: Env) -> None:
         require_single(env)
@@ -94,8 +98,11 @@ class Simulator(ABC):
         self._observe(observation, info)
         return copied(self.observation)
 
-    def step(self, action: Any) -> Step:
-        """Act once. A broken promise of the environment comes out as EnvironmentFault."""
+    def step(self, action: Any, *, watched: bool = True) -> Step:
+        """Act once. A broken promise of the environment comes out as EnvironmentFault.
+
+        `watched=False`: nobody will look before `looks_back` further steps.
+        """
         if self.ended:
             raise InvalidInput(f"{self.name}: the episode has ended; reset or restore it first")
         self.steps += 1

@@ -10,7 +10,15 @@ import numpy as np
 
 from safemargin.environments import graph
 from safemargin.environments.graph import copied
-from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way
+from safemargin.environments.lean import AtariSimulator, atari_stack
+from safemargin.environments.simulator import (
+    Env,
+    Simulator,
+    Snapshot,
+    Step,
+    Way,
+    require_single,
+)
 from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
 
 
@@ -80,7 +88,7 @@ class ReplaySimulator(Simulator):
         self._seed, self._history = seed, []
         return super().reset(seed)
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Any, *, watched: bool = True) -> Step:
         self._history.append(copied(action))
         return super().step(action)
 
@@ -125,8 +133,10 @@ class ReplaySimulator(Simulator):
 
 def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
     """The simulator for an environment that goes back in the given way."""
+    require_single(env)
     if way == "snapshot":
-        return SnapshotSimulator(env)
+        stack = atari_stack(env)
+        return SnapshotSimulator(env) if stack is None else AtariSimulator(env, stack)
     if way == "replay":
         return ReplaySimulator(env)
     raise InvalidInput(f"way {way!r} is unknown; {did_you_mean(str(way), ['snapshot', 'replay'])}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -48,13 +49,18 @@ class Policy(ABC):
         """The memory at the start of an episode."""
         return None
 
+    def widen(self, space: gym.Space[Any], rows: int) -> int:
+        """Find out how many observations, up to `rows`, can be scored in one go; see `batching`."""
+        return 1
+
     def check(self, env: gym.Env[Any, Any]) -> None:
         """Raise PolicyFault where the policy cannot act in this environment."""
         check_by_probe(self, env)
 
 
-def batch_of_one(observation: Any) -> Observations:
-    """A batch that holds a single observation."""
-    if isinstance(observation, dict):
-        return {name: np.asarray(part)[np.newaxis] for name, part in observation.items()}
-    return np.asarray(observation)[np.newaxis]
+def batch_of(observations: Sequence[Any]) -> Observations:
+    """A batch of some observations, which are copied."""
+    first = observations[0]
+    if isinstance(first, dict):
+        return {name: np.stack([each[name] for each in observations]) for name in first}
+    return np.stack(observations)

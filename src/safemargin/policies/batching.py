@@ -2,14 +2,17 @@
 
 Matrix products of different sizes run through different kernels, whose sums differ in the last
 bits. A policy that is always asked with the same batch size cannot differ: every call is split
-into parts of `fixed_batch` rows, and the last part is padded.
+into parts of `fixed_batch` rows, and the last part is padded. Where larger batches were seen to
+give the same bits (`widen`), they are not split.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +27,8 @@ class BatchedPolicy(Policy):
     fixed_batch: int | None = 1
     """Rows per evaluation; None: the batch as it comes, for those who know it does not matter."""
 
+    _widened = 1
+
     @abstractmethod
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
         """Raw scores of one part, and the memory after it."""
@@ -37,7 +42,7 @@ class BatchedPolicy(Policy):
         if memory is None:
             memory = self.initial_memory(batch)
         size = batch if self.fixed_batch is None else self.fixed_batch
-        if size == batch:  # the common case, kept free of copies
+        if size == batch or 1 < batch <= self._widened:  # the common case, kept free of copies
             raw, after = self.evaluate(observations, memory)
             return self._checked(raw, batch), after
         scores: list[npt.NDArray[np.float32]] = []
@@ -54,6 +59,26 @@ class BatchedPolicy(Policy):
                 memories.append(tuple(array[:kept] for array in after))
         joined = tuple(np.concatenate(arrays) for arrays in zip(*memories, strict=True))
         return np.concatenate(scores), joined if memories else None
+
+    def widen(self, space: gym.Space[Any], rows: int) -> int:
+        """Take batches of up to so many rows in one go where that changes no bit of any score.
+
+        Which kernel runs, and so in which order it adds up, depends on the shape of a batch but not
+        on its numbers: what is the same for random observations is the same for all.
+        """
+        self._widened = 1
+        if self.initial_memory(1) is not None or not isinstance(space, gym.spaces.Box):
+            return 1
+        source = copy.deepcopy(space)
+        source.seed(0)
+        observations = np.stack([source.sample() for _ in range(rows)])
+        apart, _ = self.scores(observations)
+        for size in range(2, rows + 1):
+            raw, _ = self.evaluate(observations[:size], None)
+            if self._checked(raw, size).tobytes() != apart[:size].tobytes():
+                break
+            self._widened = size
+        return self._widened
 
     def _checked(self, raw: Any, batch: int) -> npt.NDArray[np.float32]:
         return checked_scores(raw, kind=self.kind, batch=batch, description=self.description)
