@@ -10,8 +10,14 @@ import pytest
 from worlds import TableWorld, always_first, branching, chain
 
 from safemargin.coalescing import Meetings, Rollout
-from safemargin.criticality import MomentMeasurer, find_randomness
-from safemargin.environments import Snapshot, SnapshotSimulator, make_simulator
+from safemargin.criticality import MomentMeasurer, Randomness, find_randomness
+from safemargin.engines.base import Job, Worker
+from safemargin.environments import (
+    EnvironmentSpec,
+    Snapshot,
+    SnapshotSimulator,
+    make_simulator,
+)
 from safemargin.lanes import Lanes, Trial
 from safemargin.policies import load_policy
 from safemargin.policies.base import Memory, Policy
@@ -228,3 +234,25 @@ def test_looking_stops_where_it_does_not_pay() -> None:
             meetings.arrive(position, simulator, None, rollout)
     assert not meetings.worthwhile
     assert meetings.looked < 50 * 40 / 4
+
+
+def test_atari_in_lanes_equals_brute_force_through_the_wrappers() -> None:
+    """Lock-step, shared prefixes, coalescing and the lean path change no bit of any return."""
+    settings = Settings(gamma=0.9, n_values=(1, 4, 8), trials=12)
+    spec = EnvironmentSpec.parse("atari:pong")
+    policy = load_policy("zoo:pong-a3c")
+    nothing_random = Randomness(environment=False, policy=False)
+    worker = Worker(Job(spec, policy, settings, (), "snapshot", nothing_random))
+    episode = worker.runner.run_episode(EpisodeKey("natural", 9))
+    plain = Runner(SnapshotSimulator(spec.make()), policy, settings)
+    again = plain.run_episode(EpisodeKey("natural", 9))
+    assert again.scores.tobytes() == episode.scores.tobytes()
+    for step in (2, 150):
+        fast = MomentMeasurer(worker.runner, episode, step, nothing_random)
+        slow = MomentMeasurer(plain, again, step, nothing_random)
+        slow.meetings = None
+        for one, other in zip(fast.measure(1, 4, 8), slow.measure(1, 4, 8), strict=True):
+            assert one.estimate == other.estimate
+            assert one.perturbed.tobytes() == other.perturbed.tobytes()
+            assert one.steps < other.steps
+    worker.close()

@@ -42,11 +42,11 @@ def actions_of(made: Planner, n: int) -> list[tuple[int, ...]]:
 
 def test_few_sequences_are_all_taken_once() -> None:
     made = planner()
-    for n in (1, 2, 3):  # 3, 9 and 27 sequences, at most 48
+    for n in (1, 2, 3, 4):  # 3, 9, 27 and 81 sequences, at most 100
         assert made.plan(n).exact
         assert actions_of(made, n) == list(product(range(3), repeat=n))
-    assert not made.plan(4).exact  # 81
-    assert len(actions_of(made, 4)) == 48
+    assert not made.plan(5).exact  # 243
+    assert len(actions_of(made, 5)) == 48
 
 
 def test_nothing_is_enumerated_where_something_else_is_random() -> None:

@@ -29,7 +29,7 @@ PROVED_AGAIN = 32
 """After the trials of a moment, so many steps are proven once more."""
 
 ALWAYS_REPEATED = 8
-"""In so many first episodes of a study some trials are run again; later in one of four."""
+"""In so many first episodes of a study some trials are run again; later in one of eight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,8 @@ class MomentMeasurer:
     def _run(self, every: Sequence[_Series]) -> None:
         """Run trials in lock-step, the certain ones first, and judge them in their order."""
         lanes = Lanes(self.runner, self.point, self.meetings)
-        wanting = [series for series in every if not series.rule.stopped]
+        # The largest n first: its trials are the longest, and all others begin like them.
+        wanting = [series for series in reversed(every) if not series.rule.stopped]
         while wanting:
             while lanes.free and (trial := self._next_trial(wanting)) is not None:
                 lanes.start(trial)
@@ -204,12 +205,12 @@ class MomentMeasurer:
 
     @property
     def _repeated_n(self) -> int | None:
-        """The n whose trials are tried again: in the first episodes, then in every fourth.
+        """The n whose trials are tried again: in the first episodes, then in every eighth.
 
         Over a study every n has its turn.
         """
         index, n_values = self.episode.key.index, self.settings.n_values
-        if index < ALWAYS_REPEATED or index % 4 == 0:
+        if index < ALWAYS_REPEATED or index % 8 == 0:
             return n_values[(index + self.step) % len(n_values)]
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -76,7 +77,7 @@ class Lanes:
     def start(self, trial: Trial) -> None:
         """Let a trial leave the point."""
         simulator = self._idle.pop(0)
-        snapshot, rewards = self._longest_prefix(trial)
+        snapshot, rewards = self._beginning(trial)
         simulator.restore(snapshot)
         trial.rollout.rewards += rewards
         if trial.streams.environment is not None:
@@ -141,37 +142,35 @@ class Lanes:
         return rollout.finished or rollout.follows is not None
 
     def _perturb(self, lane: _Lane) -> None:
-        """Take the random actions that are left, and remember where they led."""
-        rollout, uniforms = lane.trial.rollout, lane.trial.uniforms
-        while not rollout.finished and len(rollout.rewards) < len(uniforms):
-            self._step_at_random(lane)
-        if (
-            lane.simulator.portable
-            and lane.trial.streams.environment is None
-            and not rollout.finished
-            and SHORTEST_PREFIX <= len(uniforms) < self._runner.settings.n_values[-1]
-            and len(self._prefixes) < MOST_PREFIXES
-        ):
-            self._prefixes[uniforms.tobytes()] = (lane.simulator.save(), list(rollout.rewards))
+        """Take the random actions; keep the states from which trials of a smaller n go on."""
+        trial, simulator = lane.trial, lane.simulator
+        rollout, n = trial.rollout, len(trial.uniforms)
+        stops = [n]
+        if simulator.portable and trial.streams.environment is None:
+            shorter = [length for length in self._runner.settings.n_values if length < n]
+            stops = [length for length in shorter if length >= SHORTEST_PREFIX] + stops
+        for stop in stops[bisect_right(stops, len(rollout.rewards)) :]:
+            while not rollout.finished and len(rollout.rewards) < stop:
+                left = stop - len(rollout.rewards)
+                self._step_at_random(lane, watched=left <= simulator.looks_back)
+            if stop < n and not rollout.finished and len(self._prefixes) < MOST_PREFIXES:
+                self._prefixes[trial.uniforms[:stop].tobytes()] = (
+                    simulator.save(),
+                    list(rollout.rewards),
+                )
 
-    def _longest_prefix(self, trial: Trial) -> tuple[Snapshot, list[float]]:
-        """Where the first random actions led in an earlier trial; else the point itself."""
-        uniforms = trial.uniforms
-        if self._prefixes and trial.streams.environment is None:
-            for length in reversed(self._runner.settings.n_values):
-                if length < len(uniforms):
-                    # The trials of each n begin like those of the n before: once is enough.
-                    found = self._prefixes.pop(uniforms[:length].tobytes(), None)
-                    if found is not None:
-                        return found
+    def _beginning(self, trial: Trial) -> tuple[Snapshot, list[float]]:
+        """Where the random actions led in a trial of a larger n; else the point itself."""
+        if trial.streams.environment is None:
+            found = self._prefixes.pop(trial.uniforms.tobytes(), None)
+            if found is not None:
+                return found
         return self._point.snapshot, []
 
-    def _step_at_random(self, lane: _Lane) -> None:
-        trial, simulator = lane.trial, lane.simulator
-        position = len(trial.rollout.rewards)
-        action = self._runner.random_actions(trial.uniforms[position], simulator.mask)
-        left = len(trial.uniforms) - position
-        watched = lane.memory is not None or left <= simulator.looks_back
+    def _step_at_random(self, lane: _Lane, *, watched: bool = True) -> None:
+        position = len(lane.trial.rollout.rewards)
+        uniforms = lane.trial.uniforms[position]
+        action = self._runner.random_actions(uniforms, lane.simulator.mask)
         self._step(lane, action, watched=watched)
 
     def _step(self, lane: _Lane, action: object, *, watched: bool = True) -> None:

@@ -26,6 +26,12 @@ from safemargin.stopping import (
     rule_of_three_minimum,
 )
 
+ENUMERATED = 100
+"""Up to so many sequences of actions are all taken once, where nothing else is random.
+
+Many of them soon meet one another, so that they often cost no more than ten random ones.
+"""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -73,7 +79,7 @@ class Planner:
         """The plan for n random actions."""
         settings = self.settings
         if settings.trial_plan == "fixed":
-            if self.actions is not None and self.actions**n <= settings.trials:
+            if self.actions is not None and self.actions**n <= max(settings.trials, ENUMERATED):
                 sequences = list(product(range(self.actions), repeat=n))
 
                 def every(trial: int) -> Floats:

@@ -30,7 +30,8 @@ class Settings:
     trial_plan: TrialPlan = "fixed"
     """Which trials a moment gets: a fixed number, or until the mean is known well enough."""
     trials: int = 48
-    """Of the plan `fixed`: so many for each n, or every action sequence where there are no more."""
+    """Of the plan `fixed`: so many for each n, or every action sequence once where there are no
+    more than these, or than 100."""
     sampling_error: float = 0.2
     """ε̂_sampling, in reward units: the other plans stop once the half-width is at most this."""
     sampling_confidence: float = 0.95
