@@ -7,9 +7,7 @@ import itertools
 import mmap
 import multiprocessing
 import os
-import shlex
 import shutil
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -269,23 +267,6 @@ class DuelingQ(nn.Module):
 NETWORKS: dict[str, type[ActorCritic] | type[DuelingQ]] = {"logits": ActorCritic, "q": DuelingQ}
 
 
-def capture_cuda_graph(update: Callable[[], None]) -> Callable[[], None]:
-    """Record `update` as one CUDA graph after three ordinary runs, which change what it changes.
-
-    `update` must read and write only tensors that stay where they are.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            update()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        update()
-    return graph.replay
-
-
 def _write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -344,13 +325,6 @@ def read_progress(directory: Path) -> dict[str, Any]:
     return torch.load(directory / WEIGHTS_FILE, map_location="cpu", weights_only=True)["progress"]
 
 
-def pieces_with_this_one(progress: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    """The pieces in which an agent was trained, for its card: first step, command, options."""
-    command = shlex.join(["python", f"reproduction/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    piece = {"first_step": progress.get("steps", 0), "command": command, **options}
-    return [*progress.get("pieces", []), piece]
-
-
 def load_network(path: Path) -> tuple[ActorCritic | DuelingQ, dict[str, Any]]:
     """Rebuild a trained network from its weights file, in evaluation mode on the CPU."""
     content = torch.load(path, map_location="cpu", weights_only=True)
@@ -377,9 +351,3 @@ class Curve:
         row = [steps, steps * FRAME_SKIP, round(seconds, 1), round(life_return, 3), round(score, 2)]
         with self.path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
-
-
-def mean_of(games: list[Games], attribute: str) -> float:
-    """The mean of the recent life returns or game scores over several groups."""
-    values = [value for group in games for value in getattr(group, attribute)]
-    return float(np.mean(values)) if values else float("nan")

@@ -39,7 +39,15 @@ EVALUATION_FILE = "evaluation.json"
 CURVE_POINTS = 100
 ALGORITHMS = {
     "logits": "actor-critic, GAE, clipped updates (A3C family)",
-    "q": "prioritised replay, double dueling Q, 3-step returns (APE-X on one machine)",
+    "q": "double dueling Q, prioritised replay (APE-X)",
+}
+NETWORKS = {
+    "logits": "Nature CNN: 3 convolutions, 512 hidden units",
+    "q": "Nature CNN with dueling streams: 3 convolutions, twice 512 hidden units",
+}
+PLAY_IN_TRAINING = {
+    "logits": "sampled actions",
+    "q": "every game with its own share of random actions, 0.07 % to 40 %",
 }
 TRAINERS = {"logits": "train_a3c.py", "q": "train_apex.py"}
 MACHINE = "one H200 GPU, 16 cores"
@@ -147,6 +155,7 @@ def make_card(
     curve: dict[str, list[Any]],
     comparison: dict[str, Any],
     command: str,
+    machine: str,
     notes: list[str],
 ) -> dict[str, Any]:
     """All that is known about an agent, as `safemargin zoo show` prints it."""
@@ -158,7 +167,7 @@ def make_card(
         "name": name,
         "environment": f"atari:{progress['game']}",
         "algorithm": ALGORITHMS[policy.kind],
-        "network": "Nature CNN: 3 convolutions, 512 hidden units",
+        "network": NETWORKS[policy.kind],
         "observation": "uint8 [4, 84, 84]",
         "actions": env.unwrapped.get_action_meanings(),
         "kind": policy.kind,
@@ -177,7 +186,7 @@ def make_card(
         "steps": progress["steps"],
         "frames": progress["steps"] * FRAME_SKIP,
         "wall_seconds": round(progress["seconds"]),
-        "machine": MACHINE,
+        "machine": machine,
         "weights": "half precision on disk, computed in float32",
         "half_precision": comparison,
         "size_bytes": len(content),
@@ -249,11 +258,14 @@ def draw_curve(card: dict[str, Any], path: Path) -> None:
     top.legend(loc="best", fontsize=8)
     top.set_title(f"Training of {card['name']} on {card['environment']}", fontsize=10)
     bottom.set_xlabel(f"steps of the agent (millions; 1 step = {FRAME_SKIP} frames)")
+    way = PLAY_IN_TRAINING[card["kind"]]
+    footnote = f"In training: {way};\nmean over the games or lives that ended last"
+    if curve["resumed_at"]:
+        footnote += "; after a resume it begins anew, with the shortest ones"
     figure.text(
         0.012,
         0.01,
-        "In training: sampled actions, mean over the games or lives that ended last; after a "
-        "resume it begins\nanew, with the shortest ones.",
+        footnote + ".",
         fontsize=8,
         color="dimgrey",
     )
@@ -273,6 +285,7 @@ def ship(
     evaluation: Path,
     notes: list[str],
     observations: int,
+    machine: str = MACHINE,
     zoo: Path = ZOO,
     pictures: Path = PICTURES,
 ) -> dict[str, Any]:
@@ -300,6 +313,7 @@ def ship(
             network, policy, progress["game"], observations=observations, seed=7
         ),
         command=command,
+        machine=machine,
         notes=notes,
     )
     write_card(card, zoo / f"{name}.json")
@@ -314,6 +328,7 @@ def main() -> None:
     parser.add_argument("name", help="of the agent, for example pong-apex")
     parser.add_argument("--evaluation", type=Path, help="default: evaluation.json in the folder")
     parser.add_argument("--note", action="append", default=[], help="a sentence for the card")
+    parser.add_argument("--machine", default=MACHINE, help=f"that trained it (default {MACHINE})")
     parser.add_argument(
         "--observations", type=int, default=20_000, help="to compare with float32 (default 20000)"
     )
@@ -325,6 +340,7 @@ def main() -> None:
         evaluation=arguments.evaluation or arguments.directory / EVALUATION_FILE,
         notes=arguments.note,
         observations=arguments.observations,
+        machine=arguments.machine,
     )
     print(json.dumps({name: value for name, value in card.items() if name != "curve"}, indent=2))
 

@@ -9,31 +9,18 @@ recent policy and weighted by how the recent policy differs from the one that ac
 
 from __future__ import annotations
 
-import argparse
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from atari_training import (
-    DISCOUNT,
-    OBSERVATION_SHAPE,
-    ActorCritic,
-    Curve,
-    Games,
-    capture_cuda_graph,
-    load_checkpoint,
-    mean_of,
-    pieces_with_this_one,
-    read_progress,
-    save_checkpoint,
-)
+import training_loop
+from atari_training import DISCOUNT, OBSERVATION_SHAPE, ActorCritic, Games
 from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(training_loop.Settings):
     """Sizes and coefficients of the training."""
 
     groups: int = 4
@@ -50,11 +37,6 @@ class Settings:
     clip: float = 0.2
     largest_weight: float = 2.0
     gradient_norm: float = 0.5
-    eager: bool = False
-
-    @property
-    def games(self) -> int:
-        return self.groups * self.games_per_group
 
     @property
     def rollout_size(self) -> int:
@@ -80,21 +62,21 @@ class Rollout:
         self.valid = torch.zeros(shape, device=device)
 
 
-class Learner:
-    """The network, its optimizer and the data of the rollout it learns from."""
+class Learner(training_loop.Learner):
+    """The network and the data of the rollout it learns from."""
+
+    statistic_names = ("entropy", "divergence", "value_error", "gradient")
 
     def __init__(self, action_count: int, settings: Settings, device: torch.device) -> None:
         self.settings = settings
-        self.device = device
-        self.network = ActorCritic(action_count).to(device, memory_format=torch.channels_last)
         self.learning_rate = torch.tensor(settings.learning_rate, device=device)
         self.entropy_weight = torch.tensor(settings.entropy, device=device)
-        self.optimizer = torch.optim.Adam(
-            self.network.parameters(),
-            lr=self.learning_rate,
-            eps=1e-5,
-            fused=True,
-            capturable=device.type == "cuda",
+        super().__init__(
+            ActorCritic(action_count),
+            settings,
+            device,
+            learning_rate=self.learning_rate,
+            adam_epsilon=1e-5,
         )
         size = settings.rollout_size
         self.observations = torch.zeros(
@@ -106,19 +88,12 @@ class Learner:
         self.returns = torch.zeros(size, device=device)
         self.weights = torch.zeros(size, device=device)
         self.chosen = torch.zeros(settings.minibatch, dtype=torch.int64, device=device)
-        self.statistics = torch.zeros(5, device=device)
         self.minibatches: list[Tensor] = []
-        self._update = self._plain_update
-        self._captured = settings.eager or device.type != "cuda"
 
-    def autocast(self) -> torch.autocast:
-        """Compute the torso in bfloat16 on the GPU."""
-        return torch.autocast(
-            self.device.type,
-            torch.bfloat16,
-            enabled=self.device.type == "cuda",
-            cache_enabled=False,
-        )
+    def load(self, directory: Path) -> None:
+        """Go on from a checkpoint; the optimizer keeps the learning rate that can be set."""
+        super().load(directory)
+        self.optimizer.param_groups[0]["lr"] = self.learning_rate
 
     @torch.no_grad()
     def act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,41 +174,23 @@ class Learner:
         self.optimizer.step()
         with torch.no_grad():
             divergence = (ratio - 1 - change).mean()
-            one = torch.ones_like(norm)
-            self.statistics += torch.stack(
-                [one, entropies.mean(), divergence, squares.mean(), norm]
-            )
+            self.count(entropies.mean(), divergence, squares.mean(), norm)
 
     def learn(self, updates: int) -> None:
         """Do some of the updates that are due on the present rollout."""
         for _ in range(min(updates, len(self.minibatches))):
             self.chosen.copy_(self.minibatches.pop())
-            if not self._captured:
-                self._captured = True
-                self._update = capture_cuda_graph(self._plain_update)
-            self._update()
-
-    def read_statistics(self) -> str:
-        """The means of the update statistics since the last call."""
-        count, *sums = self.statistics.tolist()
-        self.statistics.zero_()
-        names = ("entropy", "divergence", "value_error", "gradient")
-        means = [total / max(count, 1.0) for total in sums]
-        return " ".join(f"{name} {mean:.4f}" for name, mean in zip(names, means, strict=True))
+            self.update()
 
 
-class Actors:
-    """The groups of games, which always have a step under way, and the rollout they fill."""
+class Actors(training_loop.Actors):
+    """The groups of games and the rollout they fill."""
 
     def __init__(self, groups: list[Games], learner: Learner) -> None:
-        settings = learner.settings
-        size = settings.games_per_group
-        self.learner = learner
-        self.groups = groups
-        self.parts = [slice(n * size, (n + 1) * size) for n in range(settings.groups)]
-        self.rollout = Rollout(settings, learner.device)
-        self.next_rollout = Rollout(settings, learner.device)
-        for index in range(settings.groups):
+        super().__init__(groups, learner)
+        self.rollout = Rollout(learner.settings, learner.device)
+        self.next_rollout = Rollout(learner.settings, learner.device)
+        for index in range(len(groups)):
             self._act(index, self.rollout, 0)
 
     def _act(self, index: int, rollout: Rollout, time_step: int) -> None:
@@ -268,100 +225,15 @@ class Actors:
         self.rollout, self.next_rollout = self.next_rollout, rollout
         return rollout
 
-
-def train(
-    game: str, directory: Path, settings: Settings, planned_steps: int, minutes: float, seed: int
-) -> None:
-    """Train until the planned steps or the minutes are over; resume from a checkpoint."""
-    started = time.monotonic()
-    progress = read_progress(directory)
-    steps, seconds = progress.get("steps", 0), progress.get("seconds", 0.0)
-    first_seed = (seed * 1_000_003 + steps) % 2**30
-    groups = [
-        Games(game, settings.games_per_group, first_seed + number * settings.games_per_group)
-        for number in range(settings.groups)
-    ]
-    action_count = groups[0].action_count
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(seed)
-    torch.backends.cudnn.benchmark = True
-    learner = Learner(action_count, settings, device)
-    load_checkpoint(directory, learner.network, learner.optimizer)
-    learner.optimizer.param_groups[0]["lr"] = learner.learning_rate
-    planned_steps = planned_steps or progress.get("planned_steps", 20_000_000)
-    learner.set_progress(steps / planned_steps)
-    curve = Curve(directory, steps)
-    actors = Actors(groups, learner)
-    turns = settings.rollout_steps * settings.groups
-    print(
-        f"{game}: {action_count} actions, start at step {steps} on {device}, "
-        f"{time.monotonic() - started:.1f} s to set up",
-        flush=True,
-    )
-
-    pieces = pieces_with_this_one(progress, planned_steps=planned_steps, **asdict(settings))
-
-    def save() -> None:
-        counters = {
-            "game": game,
-            "actions": action_count,
-            "steps": steps,
-            "seconds": seconds + time.monotonic() - started,
-            "planned_steps": planned_steps,
-            "seed": seed,
-            "pieces": pieces,
-        }
-        save_checkpoint(directory, learner.network, learner.optimizer, counters)
-
-    reported_at, reported_steps, saved_at = time.monotonic(), steps, time.monotonic()
-    reports = 0
-    while steps < planned_steps and time.monotonic() - started < minutes * 60:
-        rollout = actors.collect(-(-settings.updates_per_rollout // turns))
+    def play(self) -> int:
+        """Fill a rollout, learning from the one before in between; take it to learn from."""
+        learner, settings = self.learner, self.learner.settings
+        turns = settings.rollout_steps * settings.groups
+        rollout = self.collect(-(-settings.updates_per_rollout // turns))
         learner.learn(settings.updates_per_rollout)
         learner.take(rollout)
-        steps += settings.rollout_size
-        learner.set_progress(steps / planned_steps)
-        now = time.monotonic()
-        if now - reported_at > (15 if reports > 2 else 4):
-            life_return = mean_of(actors.groups, "life_returns")
-            score = mean_of(actors.groups, "game_scores")
-            curve.add(steps, seconds + now - started, life_return, score)
-            speed = (steps - reported_steps) / (now - reported_at)
-            print(
-                f"{now - started:.0f} s, step {steps}, {speed:.0f} steps/s, "
-                f"return per life {life_return:.2f}, score {score:.1f}, "
-                f"{learner.read_statistics()}",
-                flush=True,
-            )
-            reported_at, reported_steps, reports = now, steps, reports + 1
-        if now - saved_at > 45:
-            save()
-            saved_at = now
-    save()
-    print(f"stopped at step {steps} after {time.monotonic() - started:.0f} s", flush=True)
-
-
-def main() -> None:
-    """Read the command line and train."""
-    parser = argparse.ArgumentParser(description="Train an actor-critic agent on an Atari game.")
-    parser.add_argument("game", help="name of the game as in ale-py, for example beam_rider")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after these")
-    parser.add_argument("--steps", type=int, default=0, help="planned steps, also the schedule's")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--groups", type=int, default=Settings.groups)
-    parser.add_argument("--games-per-group", type=int, default=Settings.games_per_group)
-    parser.add_argument("--rollout-steps", type=int, default=Settings.rollout_steps)
-    parser.add_argument("--minibatch", type=int, default=Settings.minibatch)
-    parser.add_argument("--passes", type=int, default=Settings.passes)
-    parser.add_argument("--learning-rate", type=float, default=Settings.learning_rate)
-    parser.add_argument("--eager", action="store_true", help="do without CUDA graphs")
-    arguments = vars(parser.parse_args())
-    game, directory = arguments.pop("game"), arguments.pop("out")
-    steps, minutes = arguments.pop("steps"), arguments.pop("minutes")
-    seed = arguments.pop("seed")
-    train(game, directory, Settings(**arguments), steps, minutes, seed)
+        return settings.rollout_size
 
 
 if __name__ == "__main__":
-    main()
+    training_loop.main("Train an actor-critic agent on an Atari game.", Settings, Learner, Actors)

@@ -1,32 +1,20 @@
 """Train a prioritised double dueling Q agent on an Atari game: train_apex.py pong --out DIR.
 
 This is Ape-X on one machine: many games, each explored with its own share of random actions,
-fill a prioritised replay memory on the GPU, and one learner trains from it in between.
+fill a prioritised replay memory on the GPU, and one learner trains from it in between. The memory
+is not saved: a resumed run fills it anew before it learns.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from atari_training import (
-    DISCOUNT,
-    OBSERVATION_SHAPE,
-    Curve,
-    DuelingQ,
-    Games,
-    capture_cuda_graph,
-    load_checkpoint,
-    mean_of,
-    pieces_with_this_one,
-    read_progress,
-    save_checkpoint,
-)
+import training_loop
+from atari_training import DISCOUNT, OBSERVATION_SHAPE, DuelingQ, Games
 from torch import Tensor, nn
 
 LOOK_AHEAD = 3
@@ -34,7 +22,7 @@ STACK = OBSERVATION_SHAPE[0]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(training_loop.Settings):
     """Sizes and coefficients of the training."""
 
     groups: int = 2
@@ -49,11 +37,6 @@ class Settings:
     priority_power: float = 0.6
     importance_power: float = 0.4
     gradient_norm: float = 40.0
-    eager: bool = False
-
-    @property
-    def games(self) -> int:
-        return self.groups * self.games_per_group
 
 
 @dataclass
@@ -170,21 +153,21 @@ class Replay:
         return slot, game
 
 
-class Learner:
-    """The network, its target copy, the optimizer and the batch it learns from."""
+class Learner(training_loop.Learner):
+    """The network, its target copy and the batch it learns from."""
+
+    statistic_names = ("error", "value", "gradient")
 
     def __init__(self, action_count: int, settings: Settings, device: torch.device) -> None:
         self.settings = settings
-        self.device = device
-        self.network = DuelingQ(action_count).to(device, memory_format=torch.channels_last)
-        self.target = copy.deepcopy(self.network).requires_grad_(False)
-        self.optimizer = torch.optim.Adam(
-            self.network.parameters(),
-            lr=settings.learning_rate,
-            eps=settings.adam_epsilon,
-            fused=True,
-            capturable=device.type == "cuda",
+        super().__init__(
+            DuelingQ(action_count),
+            settings,
+            device,
+            learning_rate=settings.learning_rate,
+            adam_epsilon=settings.adam_epsilon,
         )
+        self.target = copy.deepcopy(self.network).requires_grad_(False)
         size = settings.batch
         images = torch.zeros((size, *OBSERVATION_SHAPE), dtype=torch.uint8, device=device)
         numbers = torch.zeros(size, device=device)
@@ -194,19 +177,12 @@ class Learner:
             torch.zeros(size, dtype=torch.int64, device=device),
             *(numbers.clone() for _ in range(4)),
         )
-        self.statistics = torch.zeros(4, device=device)
         self.updates = 0
-        self._update = self._plain_update
-        self._captured = settings.eager or device.type != "cuda"
 
-    def autocast(self) -> torch.autocast:
-        """Compute all but the last layers in bfloat16 on the GPU."""
-        return torch.autocast(
-            self.device.type,
-            torch.bfloat16,
-            enabled=self.device.type == "cuda",
-            cache_enabled=False,
-        )
+    def load(self, directory: Path) -> None:
+        """Go on from a checkpoint, with the target network up to date."""
+        super().load(directory)
+        self.copy_to_target()
 
     def copy_to_target(self) -> None:
         """Let the target network catch up."""
@@ -235,47 +211,31 @@ class Learner:
         self.optimizer.step()
         with torch.no_grad():
             batch.errors.copy_(targets - taken)
-            one = torch.ones_like(norm)
-            self.statistics += torch.stack([one, batch.errors.abs().mean(), taken.mean(), norm])
+            self.count(batch.errors.abs().mean(), taken.mean(), norm)
 
     def learn(self, replay: Replay) -> None:
         """Draw a batch, update the network and write the new priorities back."""
         slot, game = replay.sample(self.batch)
-        if not self._captured:
-            self._captured = True
-            self._update = capture_cuda_graph(self._plain_update)
-        self._update()
+        self.update()
         replay.set_priorities(slot, game, self.batch.errors)
         self.updates += 1
         if self.updates % self.settings.target_period == 0:
             self.copy_to_target()
 
-    def read_statistics(self) -> str:
-        """The means of the update statistics since the last call."""
-        count, *sums = self.statistics.tolist()
-        self.statistics.zero_()
-        means = [total / max(count, 1.0) for total in sums]
-        names = ("error", "value", "gradient")
-        return f"updates {count:.0f} " + " ".join(
-            f"{name} {mean:.4f}" for name, mean in zip(names, means, strict=True)
-        )
 
-
-class Actors:
+class Actors(training_loop.Actors):
     """The groups of games, each game with its own share of random actions."""
 
-    def __init__(self, groups: list[Games], learner: Learner, replay: Replay) -> None:
+    def __init__(self, groups: list[Games], learner: Learner) -> None:
+        super().__init__(groups, learner)
         settings, device = learner.settings, learner.device
-        size = settings.games_per_group
-        self.learner, self.replay = learner, replay
-        self.groups = groups
-        self.parts = [slice(n * size, (n + 1) * size) for n in range(settings.groups)]
+        self.replay = Replay(settings, device)
         ranks = torch.arange(settings.games, device=device) / max(settings.games - 1, 1)
         # Spread the shares over both groups.
-        self.random_shares = (0.4 ** (1 + 7 * ranks)).view(size, -1).T.flatten()
+        self.random_shares = (0.4 ** (1 + 7 * ranks)).view(settings.games_per_group, -1).T.flatten()
         self.ages = torch.zeros(settings.games, dtype=torch.int64, device=device)
         self.time_step = 0
-        for index in range(settings.groups):
+        for index in range(len(groups)):
             self._act(index, 0)
 
     @torch.no_grad()
@@ -292,8 +252,10 @@ class Actors:
             time_step, part, observations[:, -1], self.ages[part], actions, values
         )
 
-    def step(self, learning: bool) -> None:
-        """Take one step in all games, learning in between."""
+    def play(self) -> int:
+        """Take one step in all games, learning in between once the memory is filled enough."""
+        settings = self.learner.settings
+        learning = self.time_step * settings.games >= settings.first_learning
         for index, (group, part) in enumerate(zip(self.groups, self.parts, strict=True)):
             step = group.receive()
             outcome = np.stack([step.reward, ~step.ended, ~step.restarted]).astype(np.float32)
@@ -301,105 +263,11 @@ class Actors:
             self.replay.write_outcome(self.time_step, part, rewards, going, valid)
             self.ages[part] = (self.ages[part] + 1) * valid.long()
             self._act(index, self.time_step + 1)
-            for _ in range(self.learner.settings.updates_per_turn if learning else 0):
+            for _ in range(settings.updates_per_turn if learning else 0):
                 self.learner.learn(self.replay)
         self.time_step += 1
-
-
-def train(
-    game: str, directory: Path, settings: Settings, planned_steps: int, minutes: float, seed: int
-) -> None:
-    """Train until the planned steps or the minutes are over; resume from a checkpoint.
-
-    The replay memory is not saved: a resumed run fills it anew before it learns.
-    """
-    started = time.monotonic()
-    progress = read_progress(directory)
-    steps, seconds = progress.get("steps", 0), progress.get("seconds", 0.0)
-    first_seed = (seed * 1_000_003 + steps) % 2**30
-    groups = [
-        Games(game, settings.games_per_group, first_seed + number * settings.games_per_group)
-        for number in range(settings.groups)
-    ]
-    action_count = groups[0].action_count
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(seed)
-    torch.backends.cudnn.benchmark = True
-    learner = Learner(action_count, settings, device)
-    load_checkpoint(directory, learner.network, learner.optimizer)
-    learner.copy_to_target()
-    first_step = steps
-    planned_steps = planned_steps or progress.get("planned_steps", 20_000_000)
-    curve = Curve(directory, steps)
-    replay = Replay(settings, device)
-    actors = Actors(groups, learner, replay)
-    print(
-        f"{game}: {action_count} actions, start at step {steps} on {device}, "
-        f"{time.monotonic() - started:.1f} s to set up",
-        flush=True,
-    )
-
-    pieces = pieces_with_this_one(progress, planned_steps=planned_steps, **asdict(settings))
-
-    def save() -> None:
-        counters = {
-            "game": game,
-            "actions": action_count,
-            "steps": steps,
-            "seconds": seconds + time.monotonic() - started,
-            "planned_steps": planned_steps,
-            "seed": seed,
-            "pieces": pieces,
-        }
-        save_checkpoint(directory, learner.network, learner.optimizer, counters)
-
-    reported_at, reported_steps, saved_at = time.monotonic(), steps, time.monotonic()
-    while steps < planned_steps and time.monotonic() - started < minutes * 60:
-        actors.step(learning=steps - first_step >= settings.first_learning)
-        steps += settings.games
-        now = time.monotonic()
-        if now - reported_at > 10:
-            life_return = mean_of(actors.groups, "life_returns")
-            score = mean_of(actors.groups, "game_scores")
-            curve.add(steps, seconds + now - started, life_return, score)
-            speed = (steps - reported_steps) / (now - reported_at)
-            print(
-                f"{now - started:.0f} s, step {steps}, {speed:.0f} steps/s, "
-                f"return per life {life_return:.2f}, score {score:.1f}, "
-                f"{learner.read_statistics()}",
-                flush=True,
-            )
-            reported_at, reported_steps = now, steps
-        if now - saved_at > 45:
-            save()
-            saved_at = now
-    save()
-    print(f"stopped at step {steps} after {time.monotonic() - started:.0f} s", flush=True)
-
-
-def main() -> None:
-    """Read the command line and train."""
-    parser = argparse.ArgumentParser(description="Train a Q agent on an Atari game.")
-    parser.add_argument("game", help="name of the game as in ale-py, for example beam_rider")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after these")
-    parser.add_argument("--steps", type=int, default=0, help="planned steps")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--groups", type=int, default=Settings.groups)
-    parser.add_argument("--games-per-group", type=int, default=Settings.games_per_group)
-    parser.add_argument("--capacity", type=int, default=Settings.capacity)
-    parser.add_argument("--first-learning", type=int, default=Settings.first_learning)
-    parser.add_argument("--batch", type=int, default=Settings.batch)
-    parser.add_argument("--updates-per-turn", type=int, default=Settings.updates_per_turn)
-    parser.add_argument("--target-period", type=int, default=Settings.target_period)
-    parser.add_argument("--learning-rate", type=float, default=Settings.learning_rate)
-    parser.add_argument("--eager", action="store_true", help="do without CUDA graphs")
-    arguments = vars(parser.parse_args())
-    game, directory = arguments.pop("game"), arguments.pop("out")
-    steps, minutes = arguments.pop("steps"), arguments.pop("minutes")
-    seed = arguments.pop("seed")
-    train(game, directory, Settings(**arguments), steps, minutes, seed)
+        return settings.games
 
 
 if __name__ == "__main__":
-    main()
+    training_loop.main("Train a Q agent on an Atari game.", Settings, Learner, Actors)

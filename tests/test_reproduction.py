@@ -90,6 +90,67 @@ def test_agents_are_trained_on_the_games_that_studies_measure() -> None:
     assert {**VECTOR_OPTIONS, "reward_clipping": False} == GAME_OPTIONS
 
 
+def test_the_replay_memory_gives_back_what_the_games_showed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over games that end, and a ring that is overwritten several times."""
+    from atari_training import DISCOUNT, Games
+    from train_apex import LOOK_AHEAD, Actors, Learner, Settings
+
+    class RecordedGames(Games):
+        """Games that remember what they showed before every step, and what the step brought."""
+
+        def send(self, actions: np.ndarray) -> None:
+            shown.setdefault(self, []).append(self.observation.copy())
+            super().send(actions)
+
+        def receive(self) -> Any:
+            outcomes.setdefault(self, []).append(super().receive())
+            return outcomes[self][-1]
+
+    shown: dict[Games, list[np.ndarray]] = {}
+    outcomes: dict[Games, list[Any]] = {}
+    torch.manual_seed(1)
+    settings = Settings(groups=2, games_per_group=3, capacity=6 * 50, batch=48, updates_per_turn=0)
+    # Random play loses the five lives of this game in a few hundred steps.
+    groups = [RecordedGames("breakout", 3, seed, workers=1) for seed in (7, 10)]
+    learner = Learner(groups[0].action_count, settings, torch.device("cpu"))
+    monkeypatch.setattr(learner, "values", lambda images: torch.rand(len(images), 4))
+    actors = Actors(groups, learner)
+    replay, batch = actors.replay, learner.batch
+    compared = ends = starts = 0
+    for _ in range(300):
+        actors.play()
+        now = actors.time_step
+        if now < 20 or now % 5:
+            continue
+        slots, games = replay.sample(batch)
+        for row, (slot, game) in enumerate(zip(slots.tolist(), games.tolist(), strict=True)):
+            time = now - (now - slot) % replay.length
+            group, number = groups[game // 3], game % 3
+            following = outcomes[group][time : time + LOOK_AHEAD]
+            rewards = np.array([step.reward[number] for step in following])
+            going = np.cumprod([not step.ended[number] for step in following])
+            rewards[1:] *= going[:-1]
+            factors = DISCOUNT ** np.arange(LOOK_AHEAD)
+            assert not following[0].restarted[number]
+            assert np.array_equal(batch.observations[row], shown[group][time][number])
+            assert batch.returns[row] == pytest.approx(rewards @ factors)
+            assert batch.discounts[row] == pytest.approx(going[-1] * DISCOUNT**LOOK_AHEAD)
+            if going[-1]:
+                later = shown[group][time + LOOK_AHEAD][number]
+                assert np.array_equal(batch.next_observations[row], later)
+            before = outcomes[group][max(time - 3, 0) : time]
+            starts += any(step.restarted[number] for step in before)
+            ends += not going[-1]
+            compared += 1
+    for group in groups:
+        group.close()
+    assert compared > 2500
+    assert ends > 20  # transitions over the end of a life or of a game
+    assert starts > 20  # observations that begin with black frames, since their game is new
+
+
 # -- shipping ----------------------------------------------------------------------------------
 
 

@@ -19,6 +19,8 @@ SUMMARY = (
 
 WIDTH = 100
 LABEL = 14
+CHOICES = {"epsilon": "1 % random"}
+"""The ways to choose actions in an evaluation whose names do not speak for themselves."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -76,9 +78,12 @@ def _lines(card: Card) -> Iterator[tuple[str, str]]:
         + (f": {card['score_note']}" if "score_note" in card else ""),
     )
     for choice, result in card.get("evaluation", {}).items():
-        yield f"  {choice}", _evaluation(result)
+        yield f"  {CHOICES.get(choice, choice)}", _evaluation(result)
     yield "trained", _training(card)
-    yield "command", card["command"]
+    pieces = card.get("pieces") or [{"first_step": 0, "command": card["command"]}]
+    for piece in pieces:
+        first = piece["first_step"]
+        yield "command", (f"from step {first:,} on: " if first else "") + piece["command"]
     if "curve" in card:
         yield from _curve(card)
     yield "file", f"{zoo_path(card['name'])}, {file_size(card['size_bytes'])}"
