@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
-EXTRAS = atari,methods,mujoco,parquet,sb3,torch
+EXTRAS = atari,methods,mujoco,parquet,ray,sb3,torch,video,web
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow bench bench-quick lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,13 @@ test: $(STAMP)  ## all tests; the statistical ones in a reduced form
 
 test-slow: $(STAMP)  ## the statistical truths, whole
 	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow
+
+bench: $(STAMP)  ## every speed claim: both sides in one run, about half an hour on 2 quiet cores
+	$(BIN)/python benchmarks/bench_rollouts.py
+	$(BIN)/python benchmarks/bench_growth.py
+
+bench-quick: $(STAMP)  ## a reduced round in under two minutes
+	$(BIN)/python benchmarks/bench_rollouts.py --quick
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -119,19 +119,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--moments", type=int, default=1000, help="of Pong, for the memory")
     arguments = parser.parse_args()
-    every = tuple(range(1, 33))
     horizons = [50, 100, 200, 300]
     lines = {
-        "moments": grow([5, 10, 20, 40], lambda _: Settings(), lambda value: value),
+        "moments": grow(
+            [5, 10, 20, 40], lambda _: Settings(gamma=0.95, trials=16), lambda value: value
+        ),
         "numbers of random actions in S": grow(
             [2, 4, 8, 16],
             # Evenly spread over 5 … 32, so that only their number changes.
-            lambda value: Settings(n_values=tuple(np.linspace(5, 32, value).astype(int).tolist())),
+            lambda value: Settings(
+                gamma=0.95,
+                trials=16,
+                n_values=tuple(np.linspace(5, 32, value).astype(int).tolist()),
+            ),
             lambda _: 10,
         ),
         "horizon": grow(
             horizons,
-            lambda value: Settings(gamma=0.01 ** (1 / value), n_values=every[15:16]),
+            lambda value: Settings(gamma=0.01 ** (1 / value), n_values=(16,), trials=16),
             lambda _: 10,
         ),
     }

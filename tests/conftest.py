@@ -2,17 +2,86 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
+import secrets
+import signal
+import socket
+import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 # Worker processes and factories named in text must find tests/worlds.py, as the tests do.
 sys.path.insert(0, str(Path(__file__).parent))
+# Read when Ray is imported: nobody else may use the cluster of these tests.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
 
 
 @pytest.fixture(scope="session")
 def whole() -> bool:
     """Whether statistical truths are checked at full size (make test-slow)."""
     return os.environ.get("SAFEMARGIN_SLOW") == "1"
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[str]:
+    """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install 'safemargin[ray]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = f"--head --block --port={address.partition(':')[2]} --num-cpus=3 --num-gpus=1"
+    quiet = "--include-dashboard=false --disable-usage-stats --object-store-memory=100000000"
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start"]
+    head = subprocess.Popen(
+        [*command, *options.split(), *quiet.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert head.stdout is not None
+    said = []
+    for line in head.stdout:
+        said.append(line)
+        if "Ray runtime started" in line:
+            break
+    else:
+        pytest.fail("Ray did not start: " + "".join(said))
+    yield address
+    head.terminate()
+    head.communicate(timeout=30)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(head.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def ray_in_use(ray_cluster: str) -> Iterator[None]:
+    """This process has joined the cluster already, so that each engine need not."""
+    import ray
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of older ones, about their plans
+        ray.init(ray_cluster, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def drawn_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small finished study of a world that draws, made once for all that look at pages."""
+    from safemargin.cli import main
+
+    path = tmp_path_factory.mktemp("pages") / "study"
+    worlds = Path(__file__).parent / "worlds.py"
+    arguments = ["--natural", "40", "--spread", "12", "--workers", "1", "--scores", "logits"]
+    settings = ["--n", "1,2,4", "--trials", "12", "--opening", "6"]
+    command = ["collect", f"{worlds}:make_drawn", f"{worlds}:always_first", "-o", str(path)]
+    assert main([*command, *arguments, *settings]) == 0
+    return path

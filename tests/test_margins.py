@@ -211,7 +211,7 @@ def test_too_few_moments_give_no_bound_and_say_how_many_are_needed(tmp_path: Pat
     assert margins(0.5, 1e9) == margins(0.5, math.inf) == 0
     assert margins.notes[0].endswith("collect 999 or more, or lower the confidence")
     document = json.loads(margins.save(tmp_path / "margins.json").read_text())
-    assert document["version"] == 2
+    assert document["version"] == 3
     assert document["upper"][0][0] is None
     again = Margins.load(tmp_path / "margins.json")
     assert np.isinf(again.bound.upper).all()
@@ -346,7 +346,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         ([1, 2], "not a margins file"),
         ({}, "not a margins file"),
         (changed(format="other"), "not a margins file"),
-        (changed(version=3), "its version is 3 and this safemargin reads versions 1 and 2; inst"),
+        (changed(version=4), "its version is 4 and this safemargin reads versions 1 to 3; inst"),
         (changed(estimand="median"), "the estimand 'median' is unknown; did you mean 'mean'"),
         (changed(estimand=None), "'estimand' must be a str, not None"),
         (changed(version="1"), "'version' must be a int, not '1'"),

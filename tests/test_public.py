@@ -18,11 +18,14 @@ ROOT = Path(__file__).parent.parent
 
 def test_names() -> None:
     assert sorted(sm.__all__) == [
+        "CostPlan",
         "Diagnosis",
         "Episode",
         "Estimate",
         "Margins",
         "Moment",
+        "Monitor",
+        "Overseen",
         "Policy",
         "SafemarginError",
         "Settings",
@@ -31,8 +34,11 @@ def test_names() -> None:
         "examine",
         "fit_margins",
         "load_policy",
+        "oversee",
+        "plan_study",
         "register_proxy",
         "register_state",
+        "simulate_oversight",
         "true_criticality",
     ]
     for name in sm.__all__:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -179,3 +179,33 @@ def go_right(observations: np.ndarray) -> np.ndarray:
     scores[:, 2] = column < 7
     scores[:, 1] = column == 7
     return scores
+
+
+class DrawnWorld(TableWorld):
+    """A world that can be looked at: the brighter its left side, the farther its state."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 20}
+
+    def __init__(
+        self, transitions: Transitions, *, starts: int = 1, render_mode: str | None = None
+    ) -> None:
+        super().__init__(transitions, starts=starts)
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        picture = np.zeros((40, 60, 3), np.uint8)
+        picture[:, : self.state * 60 // len(self.transitions) + 1] = 200
+        picture[10:30, 20:40] = self.state * 3  # tells any two states apart
+        return picture
+
+    @staticmethod
+    def get_action_meanings() -> list[str]:
+        return ["STAY", "LEAVE"]
+
+
+def make_drawn(render_mode: str | None = None) -> gym.Env[Any, Any]:
+    return DrawnWorld(branching(40), starts=2, render_mode=render_mode)
+
+
+def make_drawn_lives(render_mode: str | None = None) -> gym.Env[Any, Any]:
+    return Lives(DrawnWorld(branching(40), starts=30, render_mode=render_mode), lives=3)

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from safemargin.doctor import Diagnosis, examine
     from safemargin.environments import register_state
     from safemargin.errors import SafemarginError
+    from safemargin.hindsight import simulate_oversight
     from safemargin.margins import Margins, fit_margins
+    from safemargin.monitor import Monitor
+    from safemargin.overseen import Overseen, oversee
+    from safemargin.planning import CostPlan, plan_study
     from safemargin.policies import load_policy
     from safemargin.policies.base import Policy
     from safemargin.proxies import register_proxy
@@ -24,11 +28,14 @@ if TYPE_CHECKING:
     from safemargin.study import Study
 
 _HOMES = {
+    "CostPlan": "planning",
     "Diagnosis": "doctor",
     "Episode": "records",
     "Estimate": "records",
     "Margins": "margins",
     "Moment": "records",
+    "Monitor": "monitor",
+    "Overseen": "overseen",
     "Policy": "policies.base",
     "SafemarginError": "errors",
     "Settings": "settings",
@@ -37,17 +44,23 @@ _HOMES = {
     "examine": "doctor",
     "fit_margins": "margins",
     "load_policy": "policies",
+    "oversee": "overseen",
+    "plan_study": "planning",
     "register_proxy": "proxies",
     "register_state": "environments",
+    "simulate_oversight": "hindsight",
     "true_criticality": "criticality",
 }
 
 __all__ = [
+    "CostPlan",
     "Diagnosis",
     "Episode",
     "Estimate",
     "Margins",
     "Moment",
+    "Monitor",
+    "Overseen",
     "Policy",
     "SafemarginError",
     "Settings",
@@ -56,8 +69,11 @@ __all__ = [
     "examine",
     "fit_margins",
     "load_policy",
+    "oversee",
+    "plan_study",
     "register_proxy",
     "register_state",
+    "simulate_oversight",
     "true_criticality",
 ]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import safemargin
+from safemargin.oversight_commands import add_oversight_commands
+from safemargin.page_commands import add_page_commands
 from safemargin.settings import ActionChoice, Settings, TrialPlan
 
 ENVIRONMENT_HELP = (
@@ -36,6 +38,9 @@ def build_parser(run: Mapping[str, Run]) -> argparse.ArgumentParser:
   safemargin validate runs/cartpole
   safemargin compare  runs/cartpole --tolerance 0.5
   safemargin plot     runs/cartpole -o figures/
+  safemargin report   runs/cartpole -o report.html
+  safemargin explore  runs/cartpole
+  safemargin simulate-oversight runs/cartpole --budget 0.05
 
 exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad usage or input""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -78,12 +83,13 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         "collect",
         "run episodes, choose moments and measure their criticality (Algorithm 2)",
         "Run the same command again to go on after an interruption, or with larger --natural and\n"
-        "--spread to extend a study. The result does not depend on --workers.\n\n"
+        "--spread to extend a study. The result does not depend on --workers or --engine.\n\n"
         "A margin of confidence 0.95 takes 19 natural moments at least, and 95 (better 285) to be\n"
         "calibrated in each of five parts of the proxy's range; 0.99 takes 99 and 495 (1,485),\n"
         "0.999 takes 999 and 4,995 (14,985).\n\n"
         "examples:\n  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole "
         "--natural 100 --spread 100\n"
+        "  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --plan  # the cost first\n"
         "  safemargin collect atari:pong agent.onnx -o runs/pong --opening 30",
     )
     collect.add_argument("environment", metavar="ENV", help=ENVIRONMENT_HELP)
@@ -101,7 +107,23 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
     collect.add_argument(
         "--spread", type=int, default=500, help="moments spread over proxy values (default 500)"
     )
-    collect.add_argument("--workers", type=int, help="processes (default: one on each core)")
+    collect.add_argument("--workers", type=int, help="how many (default: one on each core)")
+    collect.add_argument(
+        "--engine",
+        choices=["local", "processes", "ray"],
+        help="where workers run: in this process, in processes of this machine (default, unless "
+        "there is one worker), or on Ray, started here and ended again unless --address is given",
+    )
+    collect.add_argument(
+        "--address", metavar="HOST:PORT", help="with --engine ray: the cluster to join, or auto"
+    )
+    collect.add_argument(
+        "--gpus-per-worker",
+        type=float,
+        default=0.0,
+        metavar="G",
+        help="with --engine ray: GPUs set apart for each worker's policy, e.g. 0.25 (default 0)",
+    )
     _add_environment_options(collect)
     collect.add_argument(
         "--proxy",
@@ -109,6 +131,29 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         default=[],
         metavar="FILE.PY:NAME",
         help="record a proxy of your own besides the built-in ones",
+    )
+    planning = collect.add_argument_group("what will it cost")
+    planning.add_argument(
+        "--plan",
+        action="store_true",
+        help="collect nothing: measure a few moments, throw them away, and tell what this very "
+        "command would cost without --plan (or what is left of it, where STUDY has begun): "
+        "trials, simulator steps and time for each n, with ranges, disk, and what is cheaper",
+    )
+    planning.add_argument(
+        "--plan-moments",
+        type=int,
+        metavar="M",
+        help="measure so many, two of each phase at least (default 12, or one for each worker); "
+        "more give narrower ranges",
+    )
+    planning.add_argument(
+        "--plan-seconds",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="begin no further moment after S seconds (default 60); Ctrl-C ends it sooner, and "
+        "gives the plan from what is there",
     )
     _add_settings(collect)
 
@@ -202,6 +247,9 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         default="zero",
         help="what to do above the highest measured proxy (default: margin 0)",
     )
+
+    add_page_commands(command)
+    add_oversight_commands(command)
 
     zoo = command(
         "zoo",

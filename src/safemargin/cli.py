@@ -16,6 +16,8 @@ from typing import Any
 
 from safemargin.arguments import build_parser
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
+from safemargin.oversight_commands import OVERSIGHT_COMMANDS
+from safemargin.page_commands import PAGE_COMMANDS
 from safemargin.settings import Settings
 
 OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -87,9 +89,18 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 def run_collect(options: argparse.Namespace) -> int:
     from safemargin.console import ProgressBar
+    from safemargin.engines import check_engine
     from safemargin.study import Study, check_collect
 
+    place = {
+        "workers": options.workers,
+        "address": options.address,
+        "gpus_per_worker": options.gpus_per_worker,
+    }
     check_collect(options.natural, options.spread, options.workers)
+    check_engine(options.engine, **place)
+    if options.plan:
+        return _show_plan(options, place)
     with ProgressBar() as progress:
         study = Study.create(
             options.output,
@@ -101,9 +112,45 @@ def run_collect(options: argparse.Namespace) -> int:
             proxies=options.proxy,
             progress=progress,
         )
-        study.collect(options.natural, options.spread, workers=options.workers, progress=progress)
+        study.collect(
+            options.natural, options.spread, engine=options.engine, progress=progress, **place
+        )
     with study:
         return _show_status(study, options)
+
+
+def _show_plan(options: argparse.Namespace, place: dict[str, Any]) -> int:
+    """What the same command without --plan would cost."""
+    from safemargin.console import ProgressBar
+    from safemargin.planning import plan_study
+    from safemargin.show_plan import print_plan
+
+    try:
+        with ProgressBar() as progress:
+            plan = plan_study(
+                options.output,
+                options.environment,
+                options.policy,
+                _settings(options),
+                natural=options.natural,
+                spread=options.spread,
+                env_arguments=_environment_arguments(options),
+                scores=options.scores,
+                proxies=options.proxy,
+                engine=options.engine,
+                moments=options.plan_moments,
+                seconds=options.plan_seconds,
+                progress=progress,
+                **place,
+            )
+    except KeyboardInterrupt:
+        print("\nstopped before a moment was measured, so there is no plan", file=sys.stderr)
+        return INTERRUPTED
+    if options.json:
+        _print_json(plan.to_dict())
+    else:
+        print_plan(plan)
+    return INTERRUPTED if plan.interrupted else OK
 
 
 # -- status ------------------------------------------------------------------------------------
@@ -117,6 +164,7 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 def _show_status(study: Any, options: argparse.Namespace) -> int:
+    from safemargin.coalescing import BYTES_A_STATE
     from safemargin.console import duration
 
     status = study.status()
@@ -160,10 +208,17 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
             f"before ±{study.settings.sampling_error:g} was sure; raise --max-trials or "
             "--sampling-error in a new study"
         )
+    wasted = status.wasted_steps / max(status.simulator_steps, 1)
     print(
-        f"cost         {status.simulator_steps:,} simulator steps, "
-        f"{duration(status.worker_seconds)} of one worker"
+        f"cost         {status.simulator_steps:,} simulator steps"
+        + (f" ({wasted:.1%} begun ahead in vain)" if wasted >= 0.001 else "")
+        + f", {duration(status.worker_seconds)} of one worker"
     )
+    if status.remembered_states:
+        print(
+            f"memory       at most {status.remembered_states:,} states of one moment, "
+            f"{status.remembered_states * BYTES_A_STATE / 1e6:.1f} MB"
+        )
     if status.estimates_left:
         left = "" if status.seconds_left is None else f", about {duration(status.seconds_left)}"
         print(f"left         {status.estimates_left:,} of the estimates{left}")
@@ -428,6 +483,8 @@ COMMANDS = {
     "compare": run_compare,
     "plot": run_plot,
     "export": run_export,
+    **PAGE_COMMANDS,
+    **OVERSIGHT_COMMANDS,
     "zoo": run_zoo,
     "demo": run_demo,
 }

@@ -55,7 +55,7 @@ def collect(
     _measure(store, engine, settings, chosen, progress)
 
 
-class _Episodes:
+class Episodes:
     """The finished episodes of one phase, game by game: which of them have a step to select."""
 
     def __init__(self, settings: Settings) -> None:
@@ -124,7 +124,7 @@ def _run_episodes(
     Several workers, or games with several lives, may run a game or two more than it takes. Those
     are dropped again, so that what a study holds does not depend on the workers.
     """
-    phases = {phase: _Episodes(settings) for phase in PHASES}
+    phases = {phase: Episodes(settings) for phase in PHASES}
     for key, outline in store.episode_outlines().items():
         phases[key.phase].add(key, *outline)
     total = sum(wanted.values())

@@ -30,6 +30,9 @@ STAGES = {
     "episodes": "running episodes",
     "criticality": "measuring criticality",
     "compare": "comparing methods",
+    "pilot": "measuring a few moments",
+    "report": "writing the report",
+    "highlights": "filming",
 }
 ESTIMANDS = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
 
@@ -101,8 +104,9 @@ class ProgressBar:
             self._printed = time.monotonic()
             left = elapsed / (self._done - self._begun_at) * (self._total - self._done)
             print(
-                f"{STAGES[self._name]}: {self._done} of {self._total}, {speed}, "
-                f"about {duration(left)} left",
+                f"{STAGES[self._name]}: {self._done} of {self._total}, "
+                + (f"{speed}, " if speed else "")
+                + f"about {duration(left)} left",
                 file=sys.stderr,
                 flush=True,
             )

@@ -246,13 +246,8 @@ class MomentMeasurer:
         return np.empty((0, self.runner.random_actions.width))
 
     def _trial(self, uniforms: Floats, number: int) -> Trial:
-        seed, random = self.settings.seed, self.randomness
-        environment = policy = None
-        if random.environment:
-            environment = stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, number)
-        if random.policy:
-            policy = stream(seed, Purpose.TRIAL_POLICY, *self.keys, number)
-        return Trial(uniforms, Streams(environment, policy))
+        streams = trial_streams(self.settings.seed, self.randomness, self.keys, number)
+        return Trial(uniforms, streams)
 
     def _return(self, trial: Trial) -> float:
         """The discounted return of a complete trial."""
@@ -262,6 +257,16 @@ class MomentMeasurer:
         if self.randomness.none:
             return self._recorded_return
         return self._return(self._unperturbed[number])
+
+
+def trial_streams(seed: int, randomness: Randomness, keys: tuple[int, ...], number: int) -> Streams:
+    """What a moment's trial of this number draws from, besides its random actions."""
+    environment = policy = None
+    if randomness.environment:
+        environment = stream(seed, Purpose.TRIAL_ENVIRONMENT, *keys, number)
+    if randomness.policy:
+        policy = stream(seed, Purpose.TRIAL_POLICY, *keys, number)
+    return Streams(environment, policy)
 
 
 def true_criticality(

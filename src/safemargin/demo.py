@@ -6,16 +6,23 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from safemargin.console import ProgressBar, print_margins, warnings_as_notes
+from safemargin.records import EpisodeKey, Tuples
 from safemargin.settings import Settings
 from safemargin.study import Study
 
-ENVIRONMENT = "CartPole-v1"
-POLICY = "zoo:cartpole"
-MOMENTS = 150
-"""Of each phase: enough to see the shape of things in a minute, too few to rely on."""
-SETTINGS = Settings(gamma=0.95, opening=20)
-"""With γ = 0.95 a return is at most 20 and 90 steps of it count: short trials, for a short demo."""
+ENVIRONMENT = "atari:pong"
+POLICY = "zoo:pong-a3c"
+MOMENTS = 30
+"""Of each phase: enough to see the shape of things in two minutes, too few to rely on."""
+SETTINGS = Settings(gamma=0.98, n_values=(1, 2, 4, 8, 16), opening=30)
+"""With γ = 0.98, 228 steps of a return count instead of 459: shorter trials, for a short demo."""
+CONFIDENCE = 0.9
+"""What so few moments can promise."""
+TOLERANCES = (0.1, 0.2, 0.4, 0.8)
+SHOWN_N = 8
 
 
 def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> None:
@@ -25,24 +32,43 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
         study.collect(MOMENTS, MOMENTS, workers=workers, progress=progress)
     with study:
         with warnings_as_notes():
-            margins = study.fit()
+            margins = study.fit(CONFIDENCE)
         file = margins.save(folder / "margins.json")
-        pictures = study.plot(folder / "figures")
+        pictures = study.plot(folder / "figures", confidence=CONFIDENCE)
+        worst, step, text = most_critical(study.tuples())
     if as_json:
-        shown = {"margins": str(file), "figures": [str(picture) for picture in pictures]}
+        shown = {
+            "margins": str(file),
+            "figures": [str(picture) for picture in pictures],
+            "most_critical": {"episode": str(worst), "step": step},
+        }
         print(json.dumps(shown, indent=2))
         return
-    print_margins(margins, [1, 2, 4, 8])
-    print("The pole earns 1 for each step that it stands, 20 in all after discounting; a tolerance")
-    print(
-        "of 2 accepts to lose a tenth of that. Where the proxy is high, few mistakes are allowed."
-    )
+    print_margins(margins, TOLERANCES)
+    print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts to lose a point")
+    print("three seconds from now. Where the proxy is high, few mistakes are allowed.")
+    print(text)
     print("Look one margin up:")
     middle = (margins.lowest_proxy + margins.highest_proxy) / 2
-    print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 2")
+    print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 0.4")
     print("margins  " + str(file))
     for picture in pictures:
         print("picture  " + str(picture))
+
+
+def most_critical(tuples: Tuples) -> tuple[EpisodeKey, int, str]:
+    """The moment at which a few random actions cost most, and a sentence on it."""
+    column = tuples.n_values.index(SHOWN_N)
+    losses = tuples.criticalities[:, column]
+    row = int(np.argmax(losses))
+    key = EpisodeKey(str(tuples.phases[row]), int(tuples.indices[row]))  # type: ignore[arg-type]
+    step = int(tuples.steps[row])
+    text = (
+        f"The most critical of {len(losses)} moments: step {step} of episode {key}, where "
+        f"{SHOWN_N} random actions cost {losses[row]:.2f} ± {tuples.half_widths[row, column]:.2f} "
+        f"(the median moment: {np.median(losses):.2f})."
+    )
+    return key, step, text
 
 
 def program() -> str:

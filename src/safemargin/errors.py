@@ -2,10 +2,11 @@
 
 SafemarginError
 ├── InvalidInput            a value that cannot be right: tolerance below 0, an unknown name
-│   └── MissingExtra        an optional library is needed; the message is the line that installs it
+│   ├── MissingExtra        an optional library is needed; the message is the line that installs it
+│   └── NoPictures          the environment cannot be made here, or draws nothing
 ├── EnvironmentFault        the environment broke its contract: NaN reward, an exception, …
 │   └── NotMeasurable       the doctor found no sound way to measure this environment
-├── EngineFault             a worker process kept dying
+├── EngineFault             workers kept dying, or a cluster cannot be used
 ├── PolicyFault             the policy broke its contract: NaN scores, wrong shape, …
 ├── StudyError              a study on disk cannot serve the request
 │   ├── StudyMismatch       another policy, environment or settings than the study was made with
@@ -46,6 +47,10 @@ class MissingExtra(InvalidInput, ImportError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(MissingExtra, extra=self.extra), (self.purpose,)
+
+
+class NoPictures(InvalidInput):
+    """There is nothing to show of an episode; everything else of it can still be told."""
 
 
 class EnvironmentFault(SafemarginError):

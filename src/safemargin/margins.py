@@ -23,6 +23,7 @@ from safemargin.margins_file import (
     read_document,
     write_document,
 )
+from safemargin.natural_proxies import NaturalProxies, summarise
 from safemargin.records import Floats
 
 Above = Literal["zero", "nearest", "error"]
@@ -60,6 +61,8 @@ class Margins:
     """What the study measured: γ, S, ε̂, …"""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How much was measured: natural and spread moments, trials, …"""
+    natural_proxies: NaturalProxies | None = None
+    """What the proxy looked like, to notice drift by; None where that is not known."""
     created_by: str = "safemargin.fit_margins"
     """The command or function that made them."""
     safemargin_version: str = field(default_factory=lambda: _version())
@@ -178,6 +181,9 @@ class Margins:
             "counts": dict(self.counts),
             "proxy": self.proxy,
             **describe_bound(self.bound),
+            "natural_proxies": (
+                None if self.natural_proxies is None else self.natural_proxies.to_dict()
+            ),
         }
 
     @classmethod
@@ -205,6 +211,7 @@ def fit_margins(
     natural: npt.ArrayLike | None = None,  # [moments] of booleans; None: all of them are
     groups: npt.ArrayLike | None = None,  # [moments] of labels; None: each moment by itself
     estimand: Estimand = "mean",
+    natural_proxies: npt.ArrayLike | None = None,  # [episodes]; None: those of natural moments
     proxy: str = "proxy",
     environment: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
@@ -218,8 +225,9 @@ def fit_margins(
     `natural` marks the moments that were drawn as the agent meets them (not spread over proxies
     on purpose): the confidence is calibrated on these. `groups` labels the episode of each moment;
     what belongs together is never used to fit and to calibrate at once. `estimand` "single-run"
-    bounds what one run loses instead of the mean, and takes the losses of single runs. Further
-    options are those of `safemargin.bounds.Options`.
+    bounds what one run loses instead of the mean, and takes the losses of single runs.
+    `natural_proxies` are the proxies of one random decision of each episode: a monitor notices by
+    them when live ones look otherwise. Further options are those of `safemargin.bounds.Options`.
 
     How far `confidence` can be relied on depends on the method: see `safemargin.bounds` and
     `margins.bound.details["guarantee"]`. Where the data allow no bound at this confidence, the
@@ -245,8 +253,28 @@ def fit_margins(
         policy=dict(policy or {}),
         settings=dict(settings or {}),
         counts={"moments": len(np.asarray(criticalities))} if counts is None else dict(counts),
+        natural_proxies=_natural_proxies(natural_proxies, proxies, natural, groups),
         created_by=created_by,
     )
+
+
+def _natural_proxies(
+    given: npt.ArrayLike | None,
+    proxies: npt.ArrayLike,
+    natural: npt.ArrayLike | None,
+    groups: npt.ArrayLike | None,
+) -> NaturalProxies | None:
+    """What was given, or else the first natural moment of each group; None if it looks at n."""
+    if given is not None:
+        return summarise(given) if np.size(given) else None
+    values = np.asarray(proxies, dtype=np.float64)
+    if values.ndim != 1:
+        return None
+    kept = np.ones(len(values), dtype=bool) if natural is None else np.asarray(natural, dtype=bool)
+    values = values[kept]
+    if groups is not None:
+        values = values[np.unique(np.asarray(groups)[kept], return_index=True)[1]]
+    return summarise(values) if len(values) else None
 
 
 def _numbers(name: str, values: npt.ArrayLike) -> Floats:

@@ -1,7 +1,8 @@
 """margins.json: plain, versioned, self-describing; written whole or not at all, checked on reading.
 
-Version 2 (version 1 is read as well): 'estimand' says whose loss is bounded, and null in 'upper'
-stands where the data allow no bound.
+Version 3 (older ones are read too): 'natural_proxies' says what proxies looked like, or is null.
+Since version 2, 'estimand' says whose loss is bounded, and null in 'upper' stands where the data
+allow no bound.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import numpy as np
 from safemargin.bounds.table import Bound
 from safemargin.errors import InvalidInput, MarginsFileError
 from safemargin.files import written_whole
+from safemargin.natural_proxies import NaturalProxies
 from safemargin.records import Floats
 
 FORMAT = "safemargin-margins"
-VERSION = 2
-VERSIONS = (1, 2)
+VERSION = 3
+VERSIONS = (1, 2, 3)
 """Those that can be read."""
 README = (
     "Look up the safety margin of a proxy value p at a tolerance z (in reward units): take the bin "
@@ -34,7 +36,9 @@ README = (
     "n_values[i]; above grid[i] stop before n_values[i]. The margin holds for 'policy' in "
     "'environment' only. With probability about 'confidence' the loss of discounted reward is at "
     "most z when the next so many actions are random: the expected loss if 'estimand' is 'mean', "
-    "that of one run if it is 'single-run'; details.guarantee says how far that can be relied on."
+    "that of one run if it is 'single-run'; details.guarantee says how far that can be relied on. "
+    "'natural_proxies' holds order statistics of the proxy at one random decision of each of "
+    "'count' episodes: live ones that look otherwise void all this."
 )
 
 
@@ -127,7 +131,7 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
     if version not in VERSIONS:
         fail(
             f"its version is {version} and this safemargin reads versions "
-            f"{' and '.join(map(str, VERSIONS))}; install the safemargin that wrote it, or"
+            f"{VERSIONS[0]} to {VERSIONS[-1]}; install the safemargin that wrote it, or"
         )
     try:
         n_values = entry("n_values", list)
@@ -143,10 +147,14 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
             looks_at_n=looks_at_n,
             estimand=entry("estimand", str) if version > 1 else "mean",
         )
+        natural = None
+        if version > 2 and data.get("natural_proxies") is not None:
+            natural = NaturalProxies.from_dict(data["natural_proxies"])
     except (InvalidInput, OverflowError, TypeError) as error:
         fail(str(error))
     return {
         "bound": bound,
+        "natural_proxies": natural,
         "proxy": entry("proxy", str),
         "environment": entry("environment", dict),
         "policy": entry("policy", dict),

@@ -56,9 +56,9 @@ class Runner:
         self.policy_actions = PolicyActions(space, policy.kind, settings)
         self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
 
-    def run_game(self, key: EpisodeKey) -> list[Episode]:
+    def run_game(self, key: EpisodeKey, *, seed: int | None = None) -> list[Episode]:
         """An episode, and those that follow in the same game where each life is one."""
-        episodes = [self.run_episode(key)]
+        episodes = [self.run_episode(key, seed=seed)]
         while self.simulator.game_goes_on:
             last = episodes[-1]
             following = replace(last.key, life=last.key.life + 1)

@@ -23,6 +23,8 @@ class Purpose(IntEnum):
     TRIAL_POLICY = 7  # what a sampled policy draws during one trial
     DOCTOR = 8
     TRIAL_STRATA = 9  # the stratified random actions of all trials of a moment
+    NATURAL_PROXIES = 10  # the decision of each game that drift is measured against, and its ties
+    MONITOR = 11  # the live decisions that are compared with them, and their ties
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:

@@ -157,13 +157,18 @@ class Store:
                 if file.read(16) != b"SQLite format 3\0":
                     raise _corrupt(folder, "it is not a database")
             if os.access(folder, os.W_OK):
-                connection = sqlite3.connect(database, timeout=30, isolation_level=None)
+                # Threads may take turns: the explorer answers each request in one of several.
+                connection = sqlite3.connect(
+                    database, timeout=30, isolation_level=None, check_same_thread=False
+                )
                 connection.execute("PRAGMA journal_mode = WAL")
                 # FULL: a piece reported as finished survives a power cut, not only a kill.
                 connection.execute("PRAGMA synchronous = FULL")
             else:  # an archived study: SQLite may not even make its helper files
                 address = f"{database.absolute().as_uri()}?immutable=1"
-                connection = sqlite3.connect(address, uri=True, isolation_level=None)
+                connection = sqlite3.connect(
+                    address, uri=True, isolation_level=None, check_same_thread=False
+                )
             store = cls(folder, connection)
             problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             found = store.meta("format")
@@ -193,11 +198,6 @@ class Store:
     def close(self) -> None:
         """Close the database; the log is folded into the one file."""
         self._connection.close()
-
-    def copy_to(self, folder: Path) -> None:
-        """Write the whole study, as it is now, into another folder that holds none."""
-        with _disk_errors(folder), contextlib.closing(sqlite3.connect(folder / DATABASE)) as copy:
-            self._connection.backup(copy)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -403,8 +403,8 @@ class Store:
         """One finished measurement with its raw returns."""
         row = self._query(
             "SELECT criticality, half_width, trials, exact, unperturbed, capped, "
-            "perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered FROM estimates "
-            "JOIN costs USING (phase, episode, life, n) "
+            "perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
+            "FROM estimates JOIN costs USING (phase, episode, life, n) "
             "WHERE phase = ? AND episode = ? AND life = ? AND n = ?",
             *astuple(key),
             n,

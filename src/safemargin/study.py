@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from safemargin.bounds import DEFAULT_METHOD, Estimand, check_estimand
 from safemargin.compare import Comparison, compare_tuples
 from safemargin.criticality import Randomness
 from safemargin.doctor import examine
-from safemargin.engines import Job, make_engine
+from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
+from safemargin.engines import available_cores as available_cores
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import (
     InvalidInput,
@@ -27,6 +28,7 @@ from safemargin.errors import (
 )
 from safemargin.grouping import group_labels
 from safemargin.margins import Margins, fit_margins
+from safemargin.natural_proxies import one_of_each
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.provenance import (
@@ -37,12 +39,13 @@ from safemargin.provenance import (
 )
 from safemargin.proxies import Proxy, default_proxy, proxies_for
 from safemargin.readings import read_under
-from safemargin.records import PHASES, EpisodeKey, Tuples
+from safemargin.records import PHASES, EpisodeKey, Floats, Tuples
+from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
 from safemargin.single_runs import single_run_losses
 from safemargin.status import Status, study_status
 from safemargin.stopping import student_quantile
-from safemargin.store import DATABASE, Store
+from safemargin.store import DATABASE, Store, unpack
 from safemargin.validation import Validation, validate_tuples
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
@@ -163,6 +166,24 @@ class Study:
         return self._store.folder
 
     @property
+    def store(self) -> Store:
+        """The database, for those who read it: report, explorer, highlights."""
+        return self._store
+
+    @property
+    def environment_spec(self) -> EnvironmentSpec:
+        """How to make the environment again; InvalidInput where only its maker knows."""
+        if self._environment is None:
+            text = self._store.meta("environment")["spec"]
+            if text is None:
+                raise InvalidInput(
+                    f"the study in {self.path} was made with a Python function as environment; "
+                    "give it again: Study.open(path, env=make_env)"
+                )
+            self._environment = EnvironmentSpec.from_json(text)
+        return self._environment
+
+    @property
     def environment(self) -> dict[str, Any]:
         """Name, specification and identity of the environment."""
         return dict(self._store.meta("environment"))
@@ -190,47 +211,64 @@ class Study:
         spread: int = 500,
         *,
         workers: int | None = None,
+        engine: EngineName | None = None,
+        address: str | None = None,
+        gpus_per_worker: float = 0.0,
         progress: collection.Progress | None = None,
     ) -> Status:
         """Algorithm 2 until the study holds so many moments of each phase, fully measured.
 
         What is there already is kept; interrupt it at any time and call it again to go on.
-        `workers`: how many processes, None for one on each core; never changes the result.
+        `workers`: how many, None for one on each core. `engine`: where they run, "local",
+        "processes" or "ray"; the cluster's `address`, and `gpus_per_worker`, are Ray's. None of
+        these changes the result.
         """
         check_collect(natural, spread, workers)
-        workers = workers or available_cores()
-        progress = progress or collection.Silence()
-        with self._store.writing():
-            environment, policy = self._live_parts()
-            diagnosis = self.diagnosis
-            job = Job(
-                environment=environment,
-                policy=policy,
-                settings=self.settings,
-                proxies=proxies_for(policy.kind, self._extra_proxies),
-                way=diagnosis["way"],
-                randomness=Randomness(
-                    environment=not diagnosis["environment_deterministic"],
-                    policy=not diagnosis["policy_deterministic"],
-                ),
-            )
+        place: dict[str, Any] = {
+            "workers": workers,
+            "address": address,
+            "gpus_per_worker": gpus_per_worker,
+        }
+        check_engine(engine, **place)
+        with self._store.writing(), self.open_engine(engine, **place) as chosen:
             self._store.set_meta(
-                "target", {"natural": natural, "spread": spread, "workers": workers}
+                "target", {"natural": natural, "spread": spread, "workers": chosen.workers}
             )
-            engine = make_engine(job, workers)
-            try:
-                collection.collect(
-                    self._store,
-                    engine,
-                    self.settings,
-                    self.default_proxy,
-                    natural=natural,
-                    spread=spread,
-                    progress=progress,
-                )
-            finally:
-                engine.close()
+            collection.collect(
+                self._store,
+                chosen,
+                self.settings,
+                self.default_proxy,
+                natural=natural,
+                spread=spread,
+                progress=progress or collection.Silence(),
+            )
         return self.status()
+
+    @contextlib.contextmanager
+    def open_engine(self, name: EngineName | None = None, **place: Any) -> Iterator[Engine]:
+        """Workers that know the study's parts, as `collect` has them; they end with the block."""
+        engine = make_engine(self.job(), name, **place)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+    def job(self) -> Job:
+        """What a worker needs to know; the parts are proven to be those of the study."""
+        environment, policy = self._live_parts()
+        diagnosis = self.diagnosis
+        return Job(
+            environment=environment,
+            policy=policy,
+            settings=self.settings,
+            proxies=proxies_for(policy.kind, self._extra_proxies),
+            way=diagnosis["way"],
+            randomness=Randomness(
+                environment=not diagnosis["environment_deterministic"],
+                policy=not diagnosis["policy_deterministic"],
+            ),
+        )
 
     @property
     def diagnosis(self) -> dict[str, Any]:
@@ -317,6 +355,7 @@ class Study:
             groups=tuples.groups,
             estimand=estimand,
             minimum_bandwidth=self.minimum_bandwidth,
+            natural_proxies=self._natural_proxies(tuples.proxy),
             proxy=tuples.proxy,
             environment={
                 name: self.environment[name] for name in ("name", "identity", "arguments")
@@ -437,21 +476,30 @@ class Study:
             )
         return tuples
 
+    def _natural_proxies(self, proxy: str) -> Floats | None:
+        """The proxy at one random decision of each game of either phase, openings left out."""
+        if self._looks_at_n(proxy):
+            return None
+        games: dict[tuple[Any, ...], list[Floats]] = {}
+        for phase, episode, opening, values in self._store.query(
+            "SELECT phase, episode, opening, proxies FROM episode_proxies "
+            "JOIN episodes USING (phase, episode, life) WHERE proxy = ? "
+            "ORDER BY phase, episode, life",
+            proxy,
+        ):
+            games.setdefault((phase, episode), []).append(unpack(values)[opening:])
+        return one_of_each(
+            [np.concatenate(lives) for lives in games.values()],
+            stream(self.settings.seed, Purpose.NATURAL_PROXIES),
+        )
+
     def _looks_at_n(self, proxy: str) -> bool:
         rows = self._store.query("SELECT 1 FROM moment_proxies WHERE proxy = ? AND n > 0", proxy)
         return bool(rows)
 
     def _live_parts(self) -> tuple[EnvironmentSpec, Policy]:
         """The environment and the policy, proven to be those the study was made with."""
-        environment, policy = self._environment, self._policy
-        if environment is None:
-            text = self._store.meta("environment")["spec"]
-            if text is None:
-                raise InvalidInput(
-                    f"the study in {self.path} was made with a Python function as environment; "
-                    "give it again: Study.open(path, env=make_env)"
-                )
-            environment = self._environment = EnvironmentSpec.from_json(text)
+        environment, policy = self.environment_spec, self._policy
         if policy is None:
             described = self._store.meta("policy")
             if described["source"] is None:
@@ -476,13 +524,6 @@ def check_collect(natural: int, spread: int, workers: int | None) -> None:
         )
     if workers is not None and workers < 1:
         raise InvalidInput(f"workers must be at least 1, got {workers}")
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:

@@ -1,13 +1,26 @@
-"""Where rollouts run: in this process, or in several worker processes."""
+"""Where rollouts run: in this process, in several worker processes, or on Ray."""
 
 from __future__ import annotations
 
-from safemargin.engines.base import Engine, EpisodeTask, Job, MomentTask, Piece, Task
+import importlib
+from typing import Literal, get_args
+
+from safemargin.engines.base import (
+    Engine,
+    EpisodeTask,
+    Job,
+    MomentTask,
+    Piece,
+    Task,
+    available_cores,
+)
 from safemargin.engines.local import LocalEngine
 from safemargin.engines.processes import ProcessEngine
+from safemargin.errors import InvalidInput, did_you_mean
 
 __all__ = [
     "Engine",
+    "EngineName",
     "EpisodeTask",
     "Job",
     "LocalEngine",
@@ -15,10 +28,60 @@ __all__ = [
     "Piece",
     "ProcessEngine",
     "Task",
+    "available_cores",
+    "check_engine",
     "make_engine",
 ]
 
+EngineName = Literal["local", "processes", "ray"]
 
-def make_engine(job: Job, workers: int) -> Engine:
-    """One worker runs here; more run in processes of their own."""
-    return LocalEngine(job) if workers == 1 else ProcessEngine(job, workers)
+
+def check_engine(
+    name: EngineName | None = None,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
+) -> None:
+    """Refuse what no engine can do, before anything is begun."""
+    if name is not None and name not in get_args(EngineName):
+        raise InvalidInput(
+            f"engine {name!r} is unknown; {did_you_mean(name, get_args(EngineName))}"
+        )
+    if name == "local" and workers not in (None, 1):
+        raise InvalidInput(
+            f"engine 'local' is one worker, got {workers}; leave engine or workers out"
+        )
+    if name != "ray" and (address is not None or gpus_per_worker):
+        option = "gpus_per_worker" if address is None else "address"
+        raise InvalidInput(f"{option} is for engine 'ray', got engine {name or 'processes'!r}")
+    if not gpus_per_worker >= 0 or (gpus_per_worker > 1 and gpus_per_worker % 1):
+        raise InvalidInput(
+            f"gpus_per_worker must be a part of one GPU or a whole number, got {gpus_per_worker:g}"
+        )
+    if name == "ray":
+        importlib.import_module("safemargin.engines.ray")  # MissingExtra where there is no Ray
+
+
+def make_engine(
+    job: Job,
+    name: EngineName | None = None,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
+) -> Engine:
+    """The engine of that name; without one, a single worker runs here and more in processes.
+
+    `workers`: None for one on each core, of this machine or of the cluster. `address` and
+    `gpus_per_worker` are Ray's: the cluster to join, and each worker's part of a GPU.
+    """
+    check_engine(name, workers=workers, address=address, gpus_per_worker=gpus_per_worker)
+    if name == "ray":
+        from safemargin.engines.ray import RayEngine
+
+        return RayEngine(job, workers, address=address, gpus_per_worker=gpus_per_worker)
+    workers = workers or available_cores()
+    if name == "local" or (name is None and workers == 1):
+        return LocalEngine(job)
+    return ProcessEngine(job, workers)

@@ -10,6 +10,8 @@ from safemargin.engines.base import Job, Piece, Task, Worker
 class LocalEngine:
     """Runs tasks in this process."""
 
+    workers = 1
+
     def __init__(self, job: Job) -> None:
         self._job = job
         self._worker: Worker | None = None

@@ -13,19 +13,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import IO
 
 import cloudpickle
 
 from safemargin.engines.base import Job, Piece, Task
-from safemargin.errors import EngineFault
-
-ATTEMPTS = 3
-"""How often one task may kill its worker before the study stops."""
+from safemargin.engines.tasks import Attempt, TaskQueue
 
 
 @dataclass
@@ -35,7 +31,7 @@ class _Process:
     process: subprocess.Popen[bytes]
     connection: Connection
     log: IO[bytes]
-    task: Task | None = None
+    attempt: Attempt | None = None
 
     def last_words(self) -> str:
         self.log.seek(0)
@@ -49,17 +45,6 @@ class _Process:
         self.log.close()
 
 
-@dataclass
-class _Queue:
-    """Tasks to do; those handed back by a dead worker come first."""
-
-    fresh: Iterator[Task]
-    returned: deque[Task] = field(default_factory=deque)
-
-    def next(self) -> Task | None:
-        return self.returned.popleft() if self.returned else next(self.fresh, None)
-
-
 class ProcessEngine:
     """Runs tasks in worker processes on this machine."""
 
@@ -69,15 +54,14 @@ class ProcessEngine:
         self._job.write(cloudpickle.dumps(job))
         self._job.flush()
         self._workers: list[_Process] = []
-        self._count = workers
+        self.workers = workers
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """The pieces as they are finished."""
-        queue = _Queue(iter(tasks))
-        failures: dict[int, int] = {}
+        queue = TaskQueue(tasks)
         while True:
             self._hand_out(queue)
-            busy = {worker.connection: worker for worker in self._workers if worker.task}
+            busy = {worker.connection: worker for worker in self._workers if worker.attempt}
             if not busy:
                 return
             for connection in wait(list(busy)):
@@ -85,52 +69,48 @@ class ProcessEngine:
                 try:
                     message = pickle.loads(worker.connection.recv_bytes())
                 except (EOFError, OSError):
-                    self._replace(worker, queue, failures)
+                    self._replace(worker, queue)
                     continue
                 if isinstance(message, Piece):
                     yield message
                 elif isinstance(message, BaseException):
                     raise message
                 else:
-                    worker.task = None
+                    worker.attempt = None
 
-    def _hand_out(self, queue: _Queue) -> None:
+    def _hand_out(self, queue: TaskQueue) -> None:
         """Give every idle worker a task, starting workers only as long as there is work."""
         for worker in self._workers:
-            if worker.task is None:
-                worker.task = queue.next()
-                if worker.task is None:
+            if worker.attempt is None:
+                attempt = queue.next()
+                if attempt is None:
                     return
-                self._send(worker)
-        while len(self._workers) < self._count:
-            task = queue.next()
-            if task is None:
+                self._send(worker, attempt)
+        while len(self._workers) < self.workers:
+            attempt = queue.next()
+            if attempt is None:
                 return
             worker = self._start()
             self._workers.append(worker)
-            worker.task = task
-            self._send(worker)
+            self._send(worker, attempt)
 
-    def _send(self, worker: _Process) -> None:
+    def _send(self, worker: _Process, attempt: Attempt) -> None:
+        worker.attempt = attempt
         with contextlib.suppress(OSError):  # a dead worker is noticed, and replaced, on receiving
-            worker.connection.send_bytes(pickle.dumps(worker.task))
+            worker.connection.send_bytes(pickle.dumps(attempt.task))
 
-    def _replace(self, worker: _Process, queue: _Queue, failures: dict[int, int]) -> None:
-        task = worker.task
+    def _replace(self, worker: _Process, queue: TaskQueue) -> None:
         code = worker.process.wait()
         words = worker.last_words()
         self._workers.remove(worker)
         worker.stop()
-        if task is None:
-            return
-        failures[id(task)] = failures.get(id(task), 0) + 1
-        if failures[id(task)] >= ATTEMPTS:
-            raise EngineFault(
-                f"a worker process died {ATTEMPTS} times on the same task (exit status {code}; "
-                f"its last words: {words}); what was finished is kept, and running in one "
-                "process (--workers 1) shows more"
+        if worker.attempt is not None:
+            queue.give_back(
+                worker.attempt,
+                worker="a worker process",
+                reason=f"exit status {code}; its last words: {words}",
+                advice="running in one process (--workers 1)",
             )
-        queue.returned.append(task)
 
     def _start(self) -> _Process:
         ours, theirs = socket.socketpair()

@@ -1,0 +1,118 @@
+"""The most critical of the moments that a study has measured, and what was seen there."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from safemargin.errors import NoPictures, SafemarginError
+from safemargin.recordings import Recordings
+from safemargin.records import Floats
+from safemargin.replay import Camera, encode
+from safemargin.study import Study
+
+
+@dataclass(frozen=True, eq=False)
+class CriticalMoment:
+    """One measured moment."""
+
+    episode: str
+    step: int
+    steps: int
+    """Of its episode."""
+    proxy: float | Floats  # [n] where the proxy looks at n
+    losses: Floats  # [n] the mean loss for each n
+    half_widths: Floats  # [n]
+    picture: bytes | None = None
+    """JPEG, or None where there is none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the picture as a data address."""
+        shown = None
+        if self.picture is not None:
+            shown = "data:image/jpeg;base64," + base64.b64encode(self.picture).decode()
+        return {
+            "episode": self.episode,
+            "step": self.step,
+            "steps": self.steps,
+            "proxy": self.proxy.tolist() if isinstance(self.proxy, np.ndarray) else self.proxy,
+            "losses": self.losses.tolist(),
+            "half_widths": [
+                width if np.isfinite(width) else None for width in self.half_widths.tolist()
+            ],
+            "picture": shown,
+        }
+
+
+def most_critical(study: Study, recordings: Recordings, top: int) -> list[CriticalMoment]:
+    """The moments that lose most, averaged over all n; copies of one another only once."""
+    by_name = {outline.name: outline for outline in recordings.outlines()}
+    tuples = study.tuples()
+    names = _episode_names(study, len(tuples))
+    found: list[CriticalMoment] = []
+    seen: set[tuple[str, int]] = set()
+    for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
+        outline, step = by_name[names[row]], int(tuples.steps[row])
+        copy = outline.fingerprint, step - outline.opening
+        if copy in seen:
+            continue
+        seen.add(copy)
+        proxy = tuples.proxies[row]
+        found.append(
+            CriticalMoment(
+                episode=outline.name,
+                step=step,
+                steps=outline.steps,
+                proxy=float(proxy) if np.ndim(proxy) == 0 else np.asarray(proxy),
+                losses=tuples.criticalities[row],
+                half_widths=tuples.half_widths[row],
+            )
+        )
+        if len(found) == top:
+            break
+    return found
+
+
+def with_pictures(
+    study: Study,
+    recordings: Recordings,
+    moments: list[CriticalMoment],
+    advance: Callable[[], None],
+) -> tuple[list[CriticalMoment], str | None]:
+    """The moments as they looked, as far as that can be shown, and why not where it cannot."""
+    try:
+        camera = Camera(study.environment_spec)
+    except SafemarginError as error:
+        return moments, _without(error)
+    shown, fault = [], None
+    try:
+        for moment in moments:
+            try:
+                seen = camera.look(recordings.open(moment.episode), moment.step)
+                moment = replace(moment, picture=encode(seen))
+            except SafemarginError as error:
+                camera.forget()
+                fault = _without(error)
+            shown.append(moment)
+            advance()
+    finally:
+        camera.close()
+    return shown, fault
+
+
+def _without(error: SafemarginError) -> str:
+    return str(error) if isinstance(error, NoPictures) else f"no pictures: {error}"
+
+
+def _episode_names(study: Study, count: int) -> list[str]:
+    """The episode of each row of `study.tuples()`: they are in the same order."""
+    rows = study.store.query(
+        "SELECT phase, episode, life FROM estimates GROUP BY phase, episode, life "
+        "HAVING COUNT(*) = ? ORDER BY phase, episode, life",
+        len(study.settings.n_values),
+    )
+    return [f"{phase}-{index}-{life}" for phase, index, life in rows][:count]

@@ -1,0 +1,388 @@
+"""The engine on Ray: workers on this machine, or on all machines of a cluster.
+
+Each worker is an actor with its own environment and policy. Actors are given one task at a time and
+only once they have started, so that a full cluster holds no task back. One that dies, with its node
+or alone, is replaced and its task done again; nobody but the driver ever writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from safemargin.engines.base import Job, Piece, Task, Worker, available_cores
+from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
+from safemargin.errors import EngineFault, InvalidInput, MissingExtra, SafemarginError, told
+from safemargin.provenance import versions_in_use
+
+# Read when Ray is imported: under `uv run` it would else ship the working directory to the nodes.
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+try:
+    import ray
+    import ray._private.worker
+except ImportError as error:
+    raise MissingExtra("the Ray engine", extra="ray") from error
+
+CONNECT_SECONDS = 15.0
+"""How long a cluster may take to answer; Ray itself would try for minutes."""
+START_SECONDS = 120.0
+"""How long all workers together may wait for a free place in the cluster."""
+OBJECT_STORE_BYTES = 256 * 2**20
+"""Of a local Ray: only the job lies in it, and the default is a third of the memory."""
+PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False); ray.shutdown()"
+
+
+@dataclass(eq=False)
+class _Actor:
+    """One worker in the cluster, seen from the driver."""
+
+    handle: Any
+    answer: Any
+    """What it was asked last: to start, or to do its task; None while it is idle."""
+    attempt: Attempt | None = None
+    failed_starts: int = 0
+    """How many before it died in its place while they were starting."""
+
+
+class RayEngine:
+    """Runs tasks in actors: on a Ray of its own, on a cluster, or on the Ray already in use."""
+
+    def __init__(
+        self,
+        job: Job,
+        workers: int | None = None,
+        *,
+        address: str | None = None,
+        gpus_per_worker: float = 0.0,
+    ) -> None:
+        self._actors: list[_Actor] = []
+        self._gpus = gpus_per_worker
+        self._connection = None if ray.is_initialized() else _Connection(address, workers)
+        try:
+            places = _places(gpus_per_worker)
+            if places == 0:
+                needed = f"1 CPU and {gpus_per_worker:g} GPU" if gpus_per_worker else "1 CPU"
+                raise EngineFault(
+                    f"no node of the Ray cluster has {needed} for a worker; it has "
+                    f"{_resources(ray.cluster_resources())} in all"
+                )
+            self.workers = workers or places
+            self._job = ray.put(cloudpickle.dumps(job))
+            self._versions = versions_in_use()
+            self._class = ray.remote(_actor_class())
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
+        """The pieces as their tasks are finished."""
+        queue = TaskQueue(tasks)
+        pieces: list[Piece] = []
+        while True:
+            self._hand_out(queue)  # first, so that no actor waits until its pieces are stored
+            yield from pieces
+            busy = any(actor.attempt for actor in self._actors)
+            if not busy and not queue.holds(1):
+                return
+            pieces = self._listen(self._next_answer(may_wait=busy), queue)
+
+    def _hand_out(self, queue: TaskQueue) -> None:
+        """Give every idle actor a task, starting actors only as long as there is work."""
+        for actor in self._actors:
+            if actor.answer is None:
+                actor.attempt = queue.next()
+                if actor.attempt is None:
+                    return
+                # Bytes: of arrays, Ray would give the actor a view that cannot be written to.
+                actor.answer = actor.handle.run.remote(pickle.dumps(actor.attempt.task))
+        starting = sum(actor.attempt is None for actor in self._actors)
+        while len(self._actors) < self.workers and queue.holds(starting + 1):
+            self._start()
+            starting += 1
+
+    def _start(self, failed_starts: int = 0) -> None:
+        handle = self._class.options(
+            num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0
+        ).remote()
+        answer = handle.start.remote(
+            self._job, self._versions, [p or os.getcwd() for p in sys.path]
+        )
+        self._actors.append(_Actor(handle, answer, failed_starts=failed_starts))
+
+    def _next_answer(self, *, may_wait: bool) -> _Actor:
+        """The actor whose answer is there first; EngineFault where not one of them starts."""
+        asked = {actor.answer: actor for actor in self._actors if actor.answer is not None}
+        ready, _ = ray.wait(list(asked), timeout=None if may_wait else START_SECONDS)
+        if not ready:
+            raise EngineFault(
+                f"no Ray worker could start within {START_SECONDS:g} s: the cluster has "
+                f"{_resources(ray.cluster_resources())}, of which "
+                f"{_resources(ray.available_resources())} are free; try again when others are done"
+            )
+        actor = asked[ready[0]]
+        # To the end: Ray looks at the first ones first, and the others shall not starve.
+        self._actors.remove(actor)
+        self._actors.append(actor)
+        return actor
+
+    def _listen(self, actor: _Actor, queue: TaskQueue) -> list[Piece]:
+        """The pieces of a finished task; none from an actor that is ready now, or dead."""
+        try:
+            answer = ray.get(actor.answer)
+        except ray.exceptions.RayError as error:
+            self._replace(actor, queue, _cause_of_death(error))
+            return []
+        message: list[Piece] | Exception | str = pickle.loads(answer)
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, str):
+            raise EngineFault(message)
+        actor.answer = actor.attempt = None
+        actor.failed_starts = 0
+        return message
+
+    def _replace(self, actor: _Actor, queue: TaskQueue, reason: str) -> None:
+        self._actors.remove(actor)
+        _kill(actor)
+        if actor.attempt is not None:
+            queue.give_back(
+                actor.attempt,
+                worker="a Ray worker",
+                reason=reason,
+                advice="running in this process (--engine local)",
+            )
+        elif actor.failed_starts + 1 < ATTEMPTS:
+            self._start(actor.failed_starts + 1)
+        elif self.workers > 1:
+            self.workers -= 1  # its node may be at fault; the others go on
+        else:
+            raise EngineFault(
+                f"no Ray worker lives until its environment is made ({reason}); running in this "
+                "process (--engine local) shows more"
+            )
+
+    def close(self) -> None:
+        """Stop the workers and leave the cluster; a Ray of our own ends, any other goes on."""
+        for actor in self._actors:
+            _kill(actor)
+        self._actors.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+# -- in the worker -----------------------------------------------------------------------------
+
+
+def _actor_class() -> type:
+    """The class of the actors, made in a function so that it travels to the nodes by value.
+
+    A node without safemargin could not even load a class of this module, and Ray's answer to that
+    is a page long.
+    """
+
+    class SafemarginWorker:
+        def start(self, job: bytes, versions: dict[str, str], path: list[str]) -> bytes:
+            sys.path += [folder for folder in path if folder not in sys.path]
+            node = ray.util.get_node_ip_address()
+            try:
+                from safemargin.engines.ray import RemoteWorker
+            except ImportError as error:
+                return pickle.dumps(
+                    f"safemargin cannot be imported on the Ray node {node} ({error}); install the "
+                    "same versions on all nodes"
+                )
+            self.worker = RemoteWorker(node)
+            return self.worker.start(job, versions)
+
+        def run(self, task: bytes) -> bytes:
+            return self.worker.run(task)
+
+    return SafemarginWorker
+
+
+class RemoteWorker:
+    """What an actor does, once safemargin was found on its node; all answers are pickled."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+    def start(self, job: bytes, versions: Mapping[str, str]) -> bytes:
+        """No pieces when ready; an error, or a sentence, where this node cannot do the job."""
+        differences = version_differences(versions, versions_in_use())
+        if differences:
+            return pickle.dumps(
+                f"the Ray node {self.node} would give other results than this machine "
+                f"({'; '.join(differences)}); install the same versions on all nodes"
+            )
+        try:
+            loaded = pickle.loads(job)
+        except Exception as error:  # noqa: BLE001 — whatever the user's own classes raise
+            return pickle.dumps(
+                f"the Ray node {self.node} cannot load the environment or the policy "
+                f"({told(error)}); all nodes need the code that the study is made of"
+            )
+        try:
+            self.worker = Worker(loaded)
+        except Exception as error:  # noqa: BLE001 — the driver must hear of it
+            return _pickled_error(error)
+        return pickle.dumps([])
+
+    def run(self, task: bytes) -> bytes:
+        """The pieces of one task, or the error that ended it."""
+        try:
+            return pickle.dumps(list(self.worker.run(pickle.loads(task))))
+        except Exception as error:  # noqa: BLE001 — the driver must hear of it
+            return _pickled_error(error)
+
+
+def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Libraries that driver and node both have, in different versions."""
+    # Ray itself sees to equal Pythons; the last digit of theirs changes no number.
+    return [
+        f"{name} {theirs[name]} there, {version} here"
+        for name, version in ours.items()
+        if name != "python" and theirs.get(name, version) != version
+    ]
+
+
+def _pickled_error(error: Exception) -> bytes:
+    known = isinstance(error, SafemarginError)
+    return pickle.dumps(error if known else RuntimeError(f"in a worker: {error!r}"))
+
+
+# -- the cluster -------------------------------------------------------------------------------
+
+
+class _Connection:
+    """Our own connection to Ray, as quiet as it can be; leaves the process as it was."""
+
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        if address is not None:
+            _refuse_unreachable(address)
+        self._logger = logging.getLogger("ray")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.CRITICAL)
+        # Ray prints deaths of workers to standard output, whatever log_to_driver says.
+        ray._private.worker._worker_logs_enabled = False
+        ours = (
+            {"num_cpus": workers or available_cores(), "object_store_memory": OBJECT_STORE_BYTES}
+            if address is None
+            else {}
+        )
+        try:
+            with _environment_and_signals_kept(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of Ray, about its own plans
+                # Of a Ray of our own: its workers would else yield to every other program.
+                os.environ.setdefault("RAY_worker_niceness", "0")
+                ray.init(
+                    address or "local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    **ours,
+                )
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, Exception):
+                raise
+            raise EngineFault(f"Ray could not be started: {told(error)}") from error
+
+    def close(self) -> None:
+        ray.shutdown()
+        ray._private.worker._worker_logs_enabled = True
+        self._logger.setLevel(self._level)
+
+
+@contextlib.contextmanager
+def _environment_and_signals_kept() -> Iterator[None]:
+    """Undo what ray.init changes on the side: environment variables and the answer to SIGTERM."""
+    before = dict(os.environ)
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_terminate)
+
+
+def _refuse_unreachable(address: str) -> None:
+    """EngineFault where no Ray cluster answers; ray.init itself could not be interrupted."""
+    if address != "auto":
+        host, colon, port = address.rpartition(":")
+        if not (host and colon and port.isdigit()) or "://" in address:
+            raise InvalidInput(
+                f"address must be HOST:PORT of a Ray cluster, or auto, got {address!r}"
+            )
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except OSError as error:
+            raise EngineFault(
+                f"there is no Ray cluster at {address}: {error.strerror or error}"
+            ) from error
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE, address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CONNECT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        said = error.stderr or b""
+    else:
+        if done.returncode == 0:
+            return
+        said = done.stderr
+    lines = said.decode(errors="replace").strip().splitlines() or ["it did not answer"]
+    reason = re.sub(r"^\[.*?\] (\S+:\d+: )?", "", lines[-1])
+    if "AuthToken" in reason:
+        reason = (
+            "it asks for a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if it has its own"
+        )
+    raise EngineFault(f"the Ray cluster at {address} cannot be joined: {reason}")
+
+
+def _places(gpus_per_worker: float) -> int:
+    """How many workers fit into the cluster when nobody else uses it."""
+    places = 0
+    for node in ray.nodes():
+        if node["Alive"]:
+            fitting = int(node["Resources"].get("CPU", 0))
+            if gpus_per_worker:
+                gpus = node["Resources"].get("GPU", 0)
+                # 0.3 GPUs have room for three tenths, which floats would make two.
+                fitting = min(fitting, int(gpus / gpus_per_worker + 1e-9))
+            places += fitting
+    return places
+
+
+def _resources(of: Mapping[str, float]) -> str:
+    return f"{of.get('CPU', 0):g} CPUs and {of.get('GPU', 0):g} GPUs"
+
+
+def _cause_of_death(error: Exception) -> str:
+    """The last line of what Ray says, without its advice."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return textwrap.shorten(lines[-1].partition(" Some common causes")[0], 240, placeholder=" …")
+
+
+def _kill(actor: _Actor) -> None:
+    with contextlib.suppress(Exception):  # it may be dead, or Ray may be
+        ray.kill(actor.handle)

@@ -1,0 +1,233 @@
+"""Short clips around the moments of lowest margin, and one sheet with all of them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.bounds import check_confidence
+from safemargin.captions import ClipPainter, contact_sheet
+from safemargin.collection import Progress, Silence
+from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
+from safemargin.files import written_whole
+from safemargin.heldout import typical_tolerances
+from safemargin.margins import Margins, NoBound
+from safemargin.recordings import Outline, Recording, Recordings, single_values
+from safemargin.records import Floats
+from safemargin.replay import Camera, Picture
+from safemargin.study import Study
+from safemargin.video import find_ffmpeg, write_video
+
+Integers = npt.NDArray[np.int64]
+
+BEFORE, AFTER = 30, 45
+"""Steps of a clip before and after its moment."""
+
+HELD = 0.8
+"""Seconds for which a clip stands still at its moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """One moment worth a look."""
+
+    episode: str
+    step: int
+    proxy: float
+    margin: int | None
+    """None where the study allows no margins: then the proxy alone decides."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenHighlights:
+    """What was written, in the order of the moments: the lowest margin first."""
+
+    clips: tuple[Path, ...]
+    contact_sheet: Path
+    moments: tuple[Highlight, ...]
+    notes: tuple[str, ...]
+
+
+def write_highlights(
+    study: Study,
+    folder: str | Path,
+    *,
+    top: int = 10,
+    tolerance: float | None = None,
+    confidence: float = 0.95,
+    apart: int = 60,
+    progress: Progress | None = None,
+) -> WrittenHighlights:
+    """Clips and a contact sheet of the `top` moments; the folder is made where there is none."""
+    if top < 1:
+        raise InvalidInput(f"top must be at least 1, got {top}")
+    if apart < 1:
+        raise InvalidInput(f"apart must be at least 1, got {apart}")
+    if tolerance is not None and not tolerance >= 0:
+        raise InvalidInput(f"the tolerance must be at least 0, got {tolerance:g}")
+    find_ffmpeg()
+    progress = progress or Silence()
+    progress.stage("highlights", total=top, done=0)
+    check_confidence(confidence)
+    margins, notes = _margins(study, confidence)
+    if tolerance is None:
+        typical = [1.0] if margins is None else typical_tolerances(margins.bound.upper)
+        tolerance = typical[len(typical) // 2]
+    recordings = Recordings(study)
+    moments = choose_highlights(study, recordings, margins, tolerance, top=top, apart=apart)
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{target} cannot be made: {error}") from error
+    camera = Camera(study.environment_spec)
+    clips: list[Path] = []
+    stills: list[tuple[Picture, str]] = []
+    try:
+        for place, moment in enumerate(moments):
+            recording = recordings.open(moment.episode)
+            clip = target / f"{place + 1:02}-{moment.episode}-step-{moment.step}.mp4"
+            title = recordings.title(moment.episode)
+            values = recording.episode.proxies[study.default_proxy]
+            granted = None if margins is None else _granted(margins, values, tolerance)
+            picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
+            caption = f"{title}\nstep {moment.step:,}, proxy {moment.proxy:.4g}"
+            if moment.margin is not None:
+                caption += f", margin {moment.margin}"
+            stills.append((picture, caption))
+            clips.append(clip)
+            progress.advance(0)
+    finally:
+        camera.close()
+    sheet = target / "contact-sheet.png"
+    with written_whole(sheet) as whole:
+        contact_sheet(stills).save(whole)
+    if len(moments) < top:
+        notes = (*notes, f"only {len(moments)} moments lie {apart} or more steps apart")
+    return WrittenHighlights(tuple(clips), sheet, tuple(moments), notes)
+
+
+def choose_highlights(
+    study: Study,
+    recordings: Recordings,
+    margins: Margins | None,
+    tolerance: float,
+    *,
+    top: int,
+    apart: int,
+) -> list[Highlight]:
+    """The steps of lowest margin, then of highest proxy, apart from one another.
+
+    Left out are the random opening and the last steps of an episode, as the study leaves them out,
+    and moments at which the policy's scores are those of a moment that is in already: copies.
+    """
+    found: list[Highlight] = []
+    for outline in recordings.outlines():
+        if outline.eligible:
+            recording = recordings.open(outline.name)
+            found += _best_of(recording, outline, study, margins, tolerance, top=top, apart=apart)
+    found.sort(key=lambda each: (each.margin or 0, -each.proxy))
+    if not found:
+        raise StudyIncomplete(
+            f"the study in {study.path} holds no episode with a step to show; "
+            "run `safemargin collect` on it first"
+        )
+    chosen: list[Highlight] = []
+    seen: set[bytes] = set()
+    for moment in found:
+        scores = recordings.open(moment.episode).episode.scores[moment.step].tobytes()
+        if scores not in seen:
+            seen.add(scores)
+            chosen.append(moment)
+        if len(chosen) == top:
+            break
+    return chosen
+
+
+def _best_of(
+    recording: Recording,
+    outline: Outline,
+    study: Study,
+    margins: Margins | None,
+    tolerance: float,
+    *,
+    top: int,
+    apart: int,
+) -> list[Highlight]:
+    values = recording.episode.proxies[study.default_proxy]
+    proxies = single_values(values)
+    last = outline.steps - study.settings.excluded_steps
+    steps = np.arange(outline.opening, last)
+    granted = None if margins is None else _granted(margins, values, tolerance)
+    ranks = np.zeros(outline.steps) if granted is None else granted
+    order = steps[np.lexsort((-proxies[steps], ranks[steps]))]
+    chosen: list[int] = []
+    for step in order.tolist():
+        if all(abs(step - other) >= apart for other in chosen):
+            chosen.append(step)
+        if len(chosen) == top:
+            break
+    return [
+        Highlight(
+            episode=recording.name,
+            step=step,
+            proxy=float(proxies[step]),
+            margin=None if granted is None else int(granted[step]),
+        )
+        for step in chosen
+    ]
+
+
+def _film(
+    camera: Camera,
+    recording: Recording,
+    moment: Highlight,
+    path: Path,
+    title: str,
+    proxies: Floats,  # [steps]
+    margins: Integers | None,  # [steps]
+) -> Picture:
+    """Write one clip; returns the moment's own picture."""
+    first = max(0, moment.step - BEFORE)
+    last = min(recording.episode.steps, moment.step + AFTER)
+    pictures = [camera.look(recording, step) for step in range(first, last + 1)]
+    painter = ClipPainter(
+        title=f"{title}, step {{step}}",
+        proxies=proxies[first : last + 1],
+        margins=None if margins is None else margins[first : last + 1],
+        first_step=first,
+        moment=moment.step,
+        size=(pictures[0].shape[0], pictures[0].shape[1]),
+    )
+    fps = camera.frames_per_second
+    shown = [painter.paint(picture, first + place) for place, picture in enumerate(pictures)]
+    cut = moment.step - first
+    held = [shown[cut]] * round(HELD * fps)
+    write_video(path, [*shown[:cut], *held, *shown[cut:]], fps=fps)
+    return pictures[cut]
+
+
+def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
+    """The study's margins, or none and the reason."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoBound)
+            margins = study.fit(confidence)
+    except SafemarginError as error:  # nothing measured yet, too few moments, equal proxies
+        return None, (f"no margins, so the proxy alone decides: {error}",)
+    if margins.bound.unbounded == 1:
+        return None, (f"no margins, so the proxy alone decides: {margins.notes[0]}",)
+    return margins, ()
+
+
+def _granted(margins: Margins, values: Floats, tolerance: float) -> Integers:
+    return np.asarray(margins.lookup(values, tolerance).margin, dtype=np.int64)

@@ -1,0 +1,129 @@
+"""The commands of oversight: what calling somebody would cost and catch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+AddCommand = Callable[[str, str, str], argparse.ArgumentParser]
+
+OK, FINDING = 0, 1
+
+
+def add_oversight_commands(command: AddCommand) -> None:
+    """Declare the commands with their options."""
+    simulate = command(
+        "simulate-oversight",
+        "tell what calling below a margin would have cost in attention, and caught",
+        "Goes through the study's episodes as a monitor would have, with margins fitted without\n"
+        "the episode at hand.\n\n"
+        "examples:\n  safemargin simulate-oversight runs/pong --budget 0.05\n"
+        "  safemargin simulate-oversight runs/pong --tolerance 0.5,1 --agents 12 -o calls.png\n"
+        "exit status 1 where no threshold keeps within the budget",
+    )
+    simulate.add_argument("study", type=Path, metavar="STUDY", help="a study's folder")
+    simulate.add_argument(
+        "--budget",
+        type=float,
+        metavar="B",
+        help="the share of decisions that people can look at, e.g. 0.05: names call_at",
+    )
+    simulate.add_argument(
+        "--tolerance",
+        type=_numbers,
+        metavar="Z,Z,…",
+        help="losses you accept, in reward units (default: a few at which something happens)",
+    )
+    simulate.add_argument(
+        "--within",
+        type=int,
+        default=8,
+        metavar="K",
+        help="an event is caught by a call during the K decisions up to it (default 8)",
+    )
+    simulate.add_argument(
+        "--rate",
+        type=float,
+        default=15.0,
+        metavar="R",
+        help="decisions a second of one agent (default 15)",
+    )
+    simulate.add_argument(
+        "--agents", type=int, default=1, metavar="A", help="watched at once (default 1)"
+    )
+    simulate.add_argument("--confidence", type=float, default=0.95, help="β (default 0.95)")
+    simulate.add_argument(
+        "--method",
+        default="calibrated",
+        help="of the bound: calibrated (default), isotonic, boosted, tolerance or paper",
+    )
+    simulate.add_argument(
+        "--proxy", metavar="NAME", help="default: the one the moments were spread by"
+    )
+    simulate.add_argument(
+        "--estimand",
+        choices=["mean", "single-run"],
+        default="mean",
+        help="whose loss: the mean one at a moment (default), or that of a single run",
+    )
+    simulate.add_argument(
+        "-o", "--output", type=Path, help="draw it, too: a .png, .svg or .pdf file"
+    )
+
+
+def run_simulate_oversight(options: argparse.Namespace) -> int:
+    from safemargin.console import warnings_as_notes
+    from safemargin.hindsight import simulate_oversight
+    from safemargin.study import Study
+
+    with Study.open(options.study) as study, warnings_as_notes():
+        attention = simulate_oversight(
+            study,
+            budget=options.budget,
+            tolerances=options.tolerance,
+            within=options.within,
+            rate=options.rate,
+            agents=options.agents,
+            confidence=options.confidence,
+            method=options.method,
+            proxy=options.proxy,
+            estimand=options.estimand,
+        )
+    from safemargin.show_attention import attention_figure, print_attention
+
+    if options.output is not None:
+        from safemargin.plots import save_figure
+
+        save_figure(attention_figure(attention), options.output)
+    if options.json:
+        print(json.dumps(attention.to_dict(), indent=2, allow_nan=False))
+    else:
+        print_attention(attention)
+        if options.output is not None:
+            print(f"wrote {options.output}")
+    if options.budget is not None and not any(attention.choices):
+        print(
+            f"safemargin: no threshold keeps within {options.budget:g} of decisions at these "
+            "tolerances",
+            file=sys.stderr,
+        )
+        return FINDING
+    return OK
+
+
+OVERSIGHT_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "simulate-oversight": run_simulate_oversight,
+}
+
+
+def _numbers(text: str) -> Any:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be numbers with commas, like 0.5,1"
+        ) from None

@@ -1,0 +1,165 @@
+"""The commands that show what happened: report, explore, highlights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+AddCommand = Callable[[str, str, str], argparse.ArgumentParser]
+
+
+def add_page_commands(command: AddCommand) -> None:
+    """Declare the commands with their options."""
+    report = command(
+        "report",
+        "write what a study found as one self-contained, interactive HTML file",
+        "The file needs no network: mail it to a colleague.\n\n"
+        "example:\n  safemargin report runs/pong -o report.html",
+    )
+    report.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("report.html"),
+        help="the file (default report.html; an older one is replaced)",
+    )
+    report.add_argument(
+        "--top",
+        type=int,
+        default=10,
+        metavar="K",
+        help="how many of the most critical moments to show (default 10)",
+    )
+
+    explore = command(
+        "explore",
+        "look at a study's episodes, step by step, on a local web page",
+        "Opens the episode with the most critical step, one that was lost where there is one.\n"
+        "Ctrl-C ends it.\n\n"
+        "examples:\n  safemargin explore runs/pong\n  safemargin explore runs/pong --episode 17\n"
+        '  safemargin explore runs/pong --episode "spread 3"\n'
+        "  safemargin explore runs/pong --seed 3    # a fresh episode, with the study's margins",
+    )
+    which = explore.add_mutually_exclusive_group()
+    which.add_argument(
+        "--episode", metavar="E", help="the one to begin with: 17, 'spread 3' or natural-17-1"
+    )
+    which.add_argument(
+        "--seed", type=int, metavar="S", help="run an episode from this seed and begin with it"
+    )
+    explore.add_argument("--port", type=int, help="default 8717; 0 takes any free one")
+    explore.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="default 127.0.0.1, this machine only; nobody is asked for a password",
+    )
+    explore.add_argument("--no-browser", action="store_true", help="only print the page's address")
+
+    highlights = command(
+        "highlights",
+        "write short videos around the moments of lowest margin, and a contact sheet",
+        "example:\n  safemargin highlights runs/pong --top 10 -o clips/ --tolerance 0.5",
+    )
+    highlights.add_argument(
+        "-o", "--output", type=Path, default=Path("clips"), help="the folder (default clips)"
+    )
+    highlights.add_argument("--top", type=int, default=10, metavar="K", help="default 10")
+    highlights.add_argument(
+        "--tolerance", type=float, help="of the margins (default: one at which they differ)"
+    )
+    highlights.add_argument(
+        "--confidence", type=float, default=0.95, help="of the margins (default 0.95)"
+    )
+    highlights.add_argument(
+        "--apart", type=int, default=60, help="steps between two of one episode (default 60)"
+    )
+    for parser in (report, explore, highlights):
+        parser.add_argument("study", type=Path, metavar="STUDY", help="a study's folder")
+
+
+def run_report(options: argparse.Namespace) -> int:
+    from safemargin.console import ProgressBar
+    from safemargin.report import write_report
+    from safemargin.study import Study
+
+    with Study.open(options.study) as study, ProgressBar() as progress:
+        written = write_report(study, options.output, top=options.top, progress=progress)
+    _tell(options, {"report": str(written.path), "notes": list(written.notes)}, written.notes)
+    return 0
+
+
+def run_explore(options: argparse.Namespace) -> int:
+    from safemargin.recordings import Recordings
+    from safemargin.study import Study
+    from safemargin.web import HOSTS, create_app, listen, serve
+    from safemargin.web.server import DEFAULT_PORT
+
+    port = DEFAULT_PORT if options.port is None else options.port
+    with Study.open(options.study) as study, listen(options.host, port) as bound:
+        recordings = Recordings(study)
+        name = None
+        if options.seed is not None:
+            print(f"running an episode from seed {options.seed} …", file=sys.stderr)
+            name = recordings.run_seed(options.seed)
+        elif options.episode is not None:
+            name = recordings.find(options.episode)
+        hosts = HOSTS if options.host in HOSTS else ("*",)
+        app = create_app(study, recordings=recordings, episode=name, hosts=hosts)
+
+        def started(address: str) -> None:
+            if options.json:
+                print(json.dumps({"address": address}), flush=True)
+            else:
+                print(f"the explorer is at {address}  (Ctrl-C ends it)", flush=True)
+
+        try:
+            serve(app, bound, browser=not options.no_browser, started=started)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0
+
+
+def run_highlights(options: argparse.Namespace) -> int:
+    from safemargin.console import ProgressBar
+    from safemargin.highlights import write_highlights
+    from safemargin.study import Study
+
+    with Study.open(options.study) as study, ProgressBar() as progress:
+        written = write_highlights(
+            study,
+            options.output,
+            top=options.top,
+            tolerance=options.tolerance,
+            confidence=options.confidence,
+            apart=options.apart,
+            progress=progress,
+        )
+    found: dict[str, Any] = {
+        "clips": [str(path) for path in written.clips],
+        "contact_sheet": str(written.contact_sheet),
+        "moments": [highlight.to_dict() for highlight in written.moments],
+        "notes": list(written.notes),
+    }
+    _tell(options, found, written.notes)
+    return 0
+
+
+def _tell(options: argparse.Namespace, found: dict[str, Any], notes: tuple[str, ...]) -> None:
+    """What was written, as JSON or as one path a line; notes on standard error."""
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    for value in found.values():
+        if isinstance(value, str):
+            print(value)
+        elif value and isinstance(value[0], str) and value is not found["notes"]:
+            print("\n".join(value))
+
+
+PAGE_COMMANDS = {"report": run_report, "explore": run_explore, "highlights": run_highlights}

@@ -1,0 +1,240 @@
+"""The recorded episodes of a study, by name: what explorer, report and highlights show."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from safemargin.environments import make_simulator
+from safemargin.errors import InvalidInput
+from safemargin.records import Array, Episode, EpisodeKey, Floats, Measurement, Phase
+from safemargin.rollouts import Runner
+from safemargin.store import unpack
+from safemargin.study import Study
+
+_NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """One episode and what it takes to play it again."""
+
+    name: str
+    episode: Episode
+    earlier_lives: tuple[Array, ...]
+    """The actions of the lives before the episode's own, in the same game."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """One line about an episode."""
+
+    name: str
+    phase: str
+    """'natural', 'spread', or 'seed' for one that is not part of the study."""
+    index: int
+    life: int
+    seed: int
+    opening: int
+    steps: int
+    total_reward: float
+    ended: str
+    fingerprint: str
+    eligible: bool
+    """Whether it has steps that a study may choose: after the opening, not among the last ones."""
+    peak_step: int
+    """Where the study's proxy is highest among those steps; after the opening if there are none."""
+    peak_proxy: float
+    moment_step: int | None
+    """The step that the study chose to measure."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+class Recordings:
+    """All episodes of a study, and those that were run from a seed beside it.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._lock = threading.RLock()
+        self._fresh: dict[str, Recording] = {}
+        self._outlines: list[Outline] | None = None
+        self._last: Recording | None = None
+        self._excluded = study.settings.excluded_steps
+
+    def outlines(self) -> list[Outline]:
+        """Every episode with a step to look at, in the order of the study; fresh ones first."""
+        with self._lock:
+            if self._outlines is None:
+                self._outlines = list(self._stored_outlines())
+            fresh = [self._fresh_outline(recording) for recording in self._fresh.values()]
+            return fresh + self._outlines
+
+    def open(self, name: str) -> Recording:
+        """The recording of that name; InvalidInput where there is none."""
+        with self._lock:
+            if name in self._fresh:
+                return self._fresh[name]
+            if self._last is None or self._last.name != name:
+                key = self._key(name)
+                lives = [replace(key, life=life) for life in range(key.life)]
+                self._last = Recording(
+                    name=name,
+                    episode=self.study.store.episode(key),
+                    earlier_lives=tuple(map(self.study.store.actions, lives)),
+                )
+            return self._last
+
+    def title(self, name: str) -> str:
+        """A recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
+        phase, index, life = name.split("-")
+        lives = any(outline.life for outline in self.outlines())
+        return f"{phase} {index}" + (f", life {int(life) + 1}" if lives else "")
+
+    def find(self, text: str) -> str:
+        """The name behind what a person typed: '17', 'spread 3', 'natural-17-1'."""
+        known = {outline.name for outline in self.outlines()}
+        words = re.split(r"[\s:.-]+", text.strip())
+        if words[0].isdecimal():
+            words = ["natural", *words]
+        tries = ["-".join(words), "-".join([*words, "0"]), "-".join(["spread", *words[1:], "0"])]
+        if text.strip().isdecimal():  # the first life long enough to be in the list
+            tries += [
+                outline.name for outline in self.outlines() if outline.index == int(text.strip())
+            ]
+        for name in tries:
+            if name in known:
+                return name
+        games = {phase: self._numbers(phase) for phase in get_args(Phase)}
+        told = ", ".join(
+            f"{phase} 0 to {max(numbers)}" for phase, numbers in games.items() if numbers
+        )
+        raise InvalidInput(
+            f"the study in {self.study.path} has no episode {text!r}; "
+            + (f"it has {told}" if told else "it has none yet, run `safemargin collect`")
+        )
+
+    def run_seed(self, seed: int) -> str:
+        """Run the episodes of a game from an environment seed; returns the first one's name.
+
+        They are looked at with the study's margins, but never become part of it.
+        """
+        job = self.study.job()
+        key = EpisodeKey("natural", seed)
+        simulator = make_simulator(job.environment.make(), way=job.way)
+        try:
+            runner = Runner(simulator, job.policy, job.settings, job.proxies)
+            game = runner.run_game(key, seed=seed)
+        finally:
+            simulator.close()
+        with self._lock:
+            for life, episode in enumerate(game):
+                name = f"seed-{seed}-{life}"
+                earlier = tuple(before.actions for before in game[:life])
+                self._fresh[name] = Recording(name, episode, earlier)
+        return f"seed-{seed}-0"
+
+    def moment(self, name: str) -> int | None:
+        """The step of an episode that the study chose; None where it chose none."""
+        return next((each.moment_step for each in self.outlines() if each.name == name), None)
+
+    def measured(self, name: str) -> list[Measurement]:
+        """What the study measured at its moment of an episode, by increasing n."""
+        with self._lock:
+            if name in self._fresh:
+                return []
+            key, store = self._key(name), self.study.store
+            rows = store.query(
+                "SELECT n FROM estimates WHERE phase = ? AND episode = ? AND life = ? ORDER BY n",
+                key.phase,
+                key.index,
+                key.life,
+            )
+            return [store.measurement(key, n) for (n,) in rows]
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _key(self, name: str) -> EpisodeKey:
+        match = _NAME.fullmatch(name)
+        known = {outline.name for outline in self.outlines()}
+        if match is None or name not in known:
+            raise InvalidInput(f"there is no episode {name!r} in the study {self.study.path}")
+        phase: Any = match[1]
+        return EpisodeKey(phase, int(match[2]), int(match[3] or 0))
+
+    def _numbers(self, phase: str) -> list[int]:
+        return [outline.index for outline in self.outlines() if outline.phase == phase]
+
+    def _stored_outlines(self) -> Iterable[Outline]:
+        rows = self.study.store.query(
+            "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
+            "proxies, step FROM episodes "
+            "JOIN episode_proxies USING (phase, episode, life) "
+            "LEFT JOIN moments USING (phase, episode, life) "
+            "WHERE proxy = ? AND steps > opening ORDER BY phase, episode, life",
+            self.study.default_proxy,
+        )
+        for row in rows:
+            phase, index, life, seed, opening, steps, total, ended, fingerprint, blob, step = row
+            peak, value = _peak(unpack(blob), opening, self._excluded)
+            yield Outline(
+                name=f"{phase}-{index}-{life}",
+                phase=phase,
+                index=index,
+                life=life,
+                seed=seed,
+                opening=opening,
+                steps=steps,
+                total_reward=total,
+                ended=ended,
+                fingerprint=fingerprint,
+                eligible=steps - self._excluded > opening,
+                peak_step=peak,
+                peak_proxy=value,
+                moment_step=step,
+            )
+
+    def _fresh_outline(self, recording: Recording) -> Outline:
+        episode = recording.episode
+        opening = min(episode.opening, episode.steps - 1)
+        values = episode.proxies[self.study.default_proxy]
+        peak, value = _peak(values, opening, self._excluded)
+        return Outline(
+            name=recording.name,
+            phase="seed",
+            index=episode.seed,
+            life=episode.key.life,
+            seed=episode.seed,
+            opening=episode.opening,
+            steps=episode.steps,
+            total_reward=float(episode.rewards.sum()),
+            ended="cut" if episode.cut else "terminated" if episode.terminated else "truncated",
+            fingerprint=episode.fingerprint,
+            eligible=episode.steps - self._excluded > episode.opening,
+            peak_step=peak,
+            peak_proxy=value,
+            moment_step=None,
+        )
+
+
+def single_values(values: Floats) -> Floats:
+    """One value a step; of a proxy that looks at n, that for the smallest n."""
+    return values if values.ndim == 1 else values[:, 0]
+
+
+def _peak(values: Floats, opening: int, excluded: int) -> tuple[int, float]:
+    """Where a proxy is highest among the steps that may be chosen, and how high."""
+    single = single_values(values)
+    last = len(single) - excluded
+    step = opening + int(np.argmax(single[opening : last if last > opening else len(single)]))
+    return step, float(single[step])

@@ -1,0 +1,83 @@
+"""What the explorer's page is told, as plain values for JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from safemargin.plots import readable
+from safemargin.recordings import Outline, Recording, Recordings
+from safemargin.records import Array
+from safemargin.study import Study
+
+MOST_SCORES = 64
+"""Scores of a step beyond this many are not sent: no chart of bars shows them."""
+
+
+def describe_study(study: Study, recordings: Recordings, start: tuple[str, int]) -> dict[str, Any]:
+    """What was studied, its episodes, and where to begin."""
+    status = study.status()
+    return {
+        "path": str(study.path),
+        "environment": study.environment["name"],
+        "arguments": study.environment["arguments"],
+        "policy": study.policy["description"],
+        "score_kind": study.policy["kind"],
+        "proxies": [{"name": name, "text": readable(name)} for name in study.proxies],
+        "default_proxy": study.default_proxy,
+        "n_values": list(study.settings.n_values),
+        "gamma": study.settings.gamma,
+        "horizon": study.settings.horizon,
+        "excluded_steps": study.settings.excluded_steps,
+        "moments": dict(status.moments),
+        "wanted": dict(status.wanted),
+        "estimates_left": status.estimates_left,
+        "start": {"episode": start[0], "step": start[1]},
+        "episodes": [outline.to_dict() for outline in recordings.outlines()],
+    }
+
+
+def describe_episode(recording: Recording, moment: int | None) -> dict[str, Any]:
+    """All numbers of an episode, step by step."""
+    episode = recording.episode
+    scores = episode.scores.reshape(episode.steps, -1)
+    return {
+        "name": recording.name,
+        "seed": episode.seed,
+        "opening": episode.opening,
+        "steps": episode.steps,
+        "rewards": short(episode.rewards),
+        "actions": episode.actions.tolist(),
+        "scores": short(scores) if scores.shape[1] <= MOST_SCORES else None,
+        "score_shape": list(episode.scores.shape[1:]),
+        # Not shortened: a margin looked up on the page is the one of `safemargin margin`.
+        "proxies": {name: values.tolist() for name, values in episode.proxies.items()},
+        "moment": moment,
+    }
+
+
+def starting_place(outlines: list[Outline], name: str | None = None) -> tuple[str, int]:
+    """An episode and the step to look at first: where the proxy is highest.
+
+    Where nobody names an episode, one that was lost comes before one that was not.
+    """
+    if name is not None:
+        return next((each.name, each.peak_step) for each in outlines if each.name == name)
+    if not outlines:
+        return "", 0
+    able = [each for each in outlines if each.eligible] or outlines
+    lost = [each for each in able if each.ended == "terminated"]
+    worst = max(lost or able, key=lambda each: each.peak_proxy)
+    return worst.name, worst.peak_step
+
+
+def short(values: Array, digits: int = 6) -> list[Any]:
+    """Numbers with as many digits as a chart can show; None for what is not finite."""
+    if values.ndim > 1:
+        return [short(row, digits) for row in values]
+    return [
+        float(f"{value:.{digits}g}") if math.isfinite(value) else None
+        for value in np.asarray(values, dtype=np.float64).tolist()
+    ]

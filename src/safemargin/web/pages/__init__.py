@@ -1,0 +1,33 @@
+"""What a browser is sent: pages, styles and scripts as files, and the script of Plotly."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata, resources
+
+from safemargin.errors import InvalidInput, MissingExtra
+
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+def page(name: str) -> str:
+    """The text of one file; InvalidInput where there is none of that name."""
+    known = {entry.name for entry in resources.files(__package__).iterdir()}
+    if name not in known or not name.endswith(tuple(KINDS)):
+        raise InvalidInput(f"there is no page {name!r}")
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+@cache
+def plotly_script() -> str:
+    """The script of the installed plotly package: nothing is loaded from elsewhere."""
+    try:
+        metadata.version("plotly")
+        return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
+    except (metadata.PackageNotFoundError, OSError) as error:
+        raise MissingExtra("an interactive page", extra="web") from error

@@ -1,0 +1,66 @@
+"use strict";
+// What the charts of report and explorer have in common.
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const names = ["back", "card", "ink", "quiet", "line", "accent", "low", "middle", "high", "reward"];
+  return Object.fromEntries(names.map(name => [name, style.getPropertyValue("--" + name).trim()]));
+}
+
+function baseLayout(more) {
+  const c = colours();
+  return Object.assign({
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: {family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 12, color: c.quiet},
+    margin: {l: 58, r: 14, t: 8, b: 36}, showlegend: false,
+    modebar: {bgcolor: "rgba(0,0,0,0)", color: c.quiet, activecolor: c.ink},
+    hoverlabel: {bgcolor: c.card, bordercolor: c.line, font: {color: c.ink}},
+  }, more);
+}
+
+function axis(more) {
+  const c = colours();
+  return Object.assign({gridcolor: c.line, zerolinecolor: c.line, linecolor: c.line, ticks: ""}, more);
+}
+
+const CONFIG = {displaylogo: false, responsive: true, displayModeBar: "hover",
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+
+// A line over a chart: moving it is far cheaper than drawing the chart again.
+function placeCursor(line, chart, x) {
+  const layout = chart._fullLayout;
+  if (!layout || !layout.xaxis) { line.hidden = true; return; }
+  const place = layout.xaxis.l2p(x);
+  line.hidden = place < -1 || place > layout.xaxis._length + 1;
+  line.style.left = chart.offsetLeft + layout.xaxis._offset + place + "px";
+  line.style.top = chart.offsetTop + layout._size.t + "px";
+  line.style.height = layout._size.h + "px";
+}
+
+const element = id => document.getElementById(id);
+
+function make(tag, properties, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+}
+
+async function ask(address, options) {
+  const answer = await fetch(address, options);
+  if (!answer.ok) {
+    let told = answer.statusText;
+    try { told = (await answer.json()).detail; } catch { /* no sentence came with it */ }
+    throw new Error(typeof told === "string" ? told : "the server did not understand the request");
+  }
+  return answer.json();
+}
+
+// At most one call a picture of the screen, always the latest one.
+function calmly(work) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; work(); });
+  };
+}

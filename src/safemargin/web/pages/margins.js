@@ -1,0 +1,75 @@
+"use strict";
+// Looking a margin up, exactly as safemargin.Margins does it; the tables come from the server.
+
+class MarginTables {
+  constructor(data) {
+    Object.assign(this, data);
+    for (const table of this.tables) {
+      table.middles = table.grid.map(row => row.slice(1).map((value, i) => (row[i] + value) / 2));
+      table.limits = table.upper.map(row => row.map(value => value === null ? Infinity : value));
+    }
+  }
+
+  get usable() { return this.tables.some(table => table.bounded); }
+
+  // The margin for one proxy value, or for a list with one value for each n.
+  at(table, proxy, tolerance) {
+    let margin = 0, bin = 0, looked = -1;
+    for (let i = 0; i < this.n_values.length; i++) {
+      const row = table.grid.length > 1 ? i : 0;
+      const value = Array.isArray(proxy) ? proxy[i] : proxy;
+      const grid = table.grid[row];
+      if (value > grid[grid.length - 1]) return margin;
+      if (looked !== row || Array.isArray(proxy)) {
+        bin = countUpTo(table.middles[row], value);
+        looked = row;
+      }
+      const limit = table.limits[i][bin];
+      if (!(limit <= tolerance) || limit === Infinity) return margin;
+      margin = this.n_values[i];
+    }
+    return margin;
+  }
+}
+
+// How many of the increasing numbers are at most the value.
+function countUpTo(numbers, value) {
+  let low = 0, high = numbers.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= value) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+// Tolerances lie closer together near 0, where margins change most.
+function toleranceAt(position, tables) {
+  const share = position / 200;
+  return roundTo(tables.highest_tolerance * 1.05 * share * share, 3);
+}
+
+function positionOf(tolerance, tables) {
+  return Math.round(200 * Math.sqrt(tolerance / (tables.highest_tolerance * 1.05)));
+}
+
+function roundTo(value, digits) { return Number(value.toPrecision(digits)); }
+
+function show(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 0.001 || size >= 1e6)) return value.toExponential(2);
+  return String(Number(value.toPrecision(4)));
+}
+
+// Warm and dark where little can be afforded, quiet where much can.
+function marginColour(margin, n_values, colours) {
+  const place = [0, ...n_values].indexOf(margin) / n_values.length;
+  return place <= 0.5 ? mix(colours.low, colours.middle, place * 2)
+    : mix(colours.middle, colours.high, place * 2 - 1);
+}
+
+function mix(first, second, share) {
+  const parts = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
+  const [a, b] = [parts(first), parts(second)];
+  return "rgb(" + a.map((value, i) => Math.round(value + (b[i] - value) * share)).join(",") + ")";
+}

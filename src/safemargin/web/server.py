@@ -1,0 +1,60 @@
+"""Serving the explorer on this machine, and opening it in a browser."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+
+from safemargin.errors import InvalidInput, MissingExtra
+
+DEFAULT_PORT = 8717
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on the port; InvalidInput where somebody else has it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(64)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise InvalidInput(
+                f"port {port} of {host} is in use, perhaps by another explorer; end it, or take "
+                "another port with --port (0: any free one)"
+            ) from error
+        raise InvalidInput(f"cannot listen on {host} port {port}: {error}") from error
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """What to type into a browser."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def serve(
+    app: Callable[..., object],
+    bound: socket.socket,
+    *,
+    browser: bool = False,
+    started: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Answer requests until Ctrl-C."""
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtra("the explorer", extra="web") from error
+    address = address_of(bound)
+    # Connections that browsers keep open must not hold up the end.
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    started(address)
+    if browser:  # connections wait in the socket's queue until the server is up
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    server.run(sockets=[bound])

@@ -1,0 +1,241 @@
+"""The explorer's server: every answer, every refusal, in-process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safemargin as sm
+from safemargin.cli import main
+from safemargin.store import DATABASE
+
+pytest.importorskip("fastapi")
+pytest.importorskip("plotly")
+
+from fastapi.testclient import TestClient
+
+from safemargin.web import create_app, listen
+
+ADDRESS = "http://127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def client(drawn_study: Path) -> Iterator[TestClient]:
+    with (
+        sm.Study.open(drawn_study) as study,
+        TestClient(create_app(study), base_url=ADDRESS) as client,
+    ):
+        yield client
+
+
+def wait_for(ask: Any, state: str = "done") -> Any:
+    for _ in range(300):
+        found = ask()
+        if found["state"] != "running":
+            break
+        time.sleep(0.1)
+    assert found["state"] == state, found
+    return found
+
+
+def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    for source in ("/plotly.js", "/pages/explorer.js", "/pages/whatif.js", "/pages/style.css"):
+        assert source in page.text
+        assert client.get(source).status_code == 200
+    for name in ("index.html", "explorer.js", "whatif.js", "charts.js", "margins.js", "style.css"):
+        assert "http" not in client.get("/pages/" + name).text.replace("https://plot.ly", "")
+    assert client.get("/pages/app.py").status_code == 404
+    assert client.get("/pages/__init__.py").json() == {"detail": "there is no page '__init__.py'"}
+
+
+def test_other_sites_cannot_ask(client: TestClient) -> None:
+    assert client.get("/api/study", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_the_study_and_where_to_begin(client: TestClient, drawn_study: Path) -> None:
+    about = client.get("/api/study").json()
+    assert about["path"] == str(drawn_study)
+    assert about["moments"] == {"natural": 40, "spread": 12}
+    assert about["estimates_left"] == 0
+    names = [each["name"] for each in about["episodes"]]
+    assert about["start"]["episode"] in names
+    start = next(each for each in about["episodes"] if each["name"] == about["start"]["episode"])
+    assert start["peak_step"] == about["start"]["step"]
+    assert start["peak_proxy"] == max(
+        each["peak_proxy"] for each in about["episodes"] if each["eligible"]
+    )
+
+
+def test_an_episode_has_every_number(client: TestClient, drawn_study: Path) -> None:
+    told = client.get("/api/episodes/natural-2-0").json()
+    with sm.Study.open(drawn_study) as study:
+        episode = study.store.episode(sm.records.EpisodeKey("natural", 2))
+    assert told["steps"] == episode.steps == len(told["rewards"]) == len(told["scores"])
+    assert told["actions"] == episode.actions.tolist()
+    assert told["proxies"]["log_prob_range"] == episode.proxies["log_prob_range"].tolist()
+    assert told["moment"] is not None
+
+
+def test_margins_are_those_of_a_fit(client: TestClient, drawn_study: Path) -> None:
+    told = client.get("/api/margins/log_prob_range").json()
+    with sm.Study.open(drawn_study) as study:
+        margins = study.fit(0.95)
+    table = next(each for each in told["tables"] if each["confidence"] == 0.95)
+    assert table["grid"] == [margins.bound.grid[0].tolist()]
+    assert table["upper"] == margins.bound.upper.tolist()
+    assert told["confidence"] == 0.95
+    unbounded = next(each for each in told["tables"] if each["confidence"] == 0.99)
+    assert not unbounded["bounded"]
+    assert "needs 99 natural moments" in unbounded["notes"][0]
+    assert client.get("/api/margins/nonsense").status_code == 404
+
+
+def test_frames_and_steps_that_do_not_exist(client: TestClient) -> None:
+    steps = client.get("/api/episodes/natural-0-0").json()["steps"]
+    for step in (0, steps):
+        answer = client.get(f"/api/episodes/natural-0-0/frames/{step}")
+        assert answer.headers["content-type"] == "image/jpeg"
+        assert answer.content[:2] == b"\xff\xd8"
+    answer = client.get(f"/api/episodes/natural-0-0/frames/{steps + 1}")
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == (
+        f"natural-0-0 has no step {steps + 1}: its steps are 0 to {steps}"
+    )
+    answer = client.get("/api/episodes/natural-400-0")
+    assert answer.status_code == 404
+    assert "there is no episode 'natural-400-0'" in answer.json()["detail"]
+    film = client.get("/api/episodes/natural-0-0/film").json()
+    assert film["of"] == steps + 1
+    assert film["fault"] is None
+    assert film["action_names"] == ["STAY", "LEAVE"]
+
+
+def test_what_if_of_a_stored_moment_comes_from_the_study(client: TestClient) -> None:
+    moment = client.get("/api/episodes/natural-0-0").json()["moment"]
+    told = client.post(f"/api/episodes/natural-0-0/steps/{moment}/whatif").json()
+    assert (told["state"], told["stored"]) == ("done", True)
+    assert [each["n"] for each in told["results"]] == [1, 2, 4]
+    for each in told["results"]:
+        assert sum(each["losses"]) / len(each["losses"]) == pytest.approx(each["mean"])
+
+
+def test_what_if_elsewhere_runs_trials_and_plays_them(client: TestClient) -> None:
+    told = client.get("/api/episodes/natural-1-0").json()
+    step = told["moment"] + 1
+    place = f"/api/episodes/natural-1-0/steps/{step}/whatif"
+    assert client.get(place).status_code == 400  # nobody has asked yet
+    assert client.post(place).json()["stored"] is False
+    found = wait_for(lambda: client.get(place).json())
+    assert [each["n"] for each in found["results"]] == [1, 2, 4]
+
+    client.post(f"{place}/2")
+    showing = wait_for(lambda: client.get(f"{place}/2").json())
+    losses = found["results"][1]["losses"]
+    takes = showing["takes"]
+    assert takes["best"]["loss"] == min(losses)
+    assert takes["worst"]["loss"] == max(losses)
+    for role, take in takes.items():
+        assert take["repeats"]  # the very trial that was measured
+        assert take["random_steps"] == 2
+        last = take["frames"] - 1
+        assert len(take["rewards"]) == last
+        assert client.get(f"{place}/2/{role}/{last}").content[:2] == b"\xff\xd8"
+        assert client.get(f"{place}/2/{role}/{last + 1}").status_code == 404
+    assert client.get(f"{place}/2/strangest/0").status_code == 404
+    assert client.post(f"{place}/3").json() == {
+        "detail": f"there are no trials with n = 3 at step {step} yet"
+    }
+    assert client.post("/api/episodes/natural-1-0/steps/99999/whatif").status_code == 404
+
+
+def copy_of(study: Path, target: Path) -> sqlite3.Connection:
+    target.mkdir()
+    shutil.copy(study / DATABASE, target)
+    return sqlite3.connect(target / DATABASE)
+
+
+def test_an_environment_that_is_not_installed(drawn_study: Path, tmp_path: Path) -> None:
+    with copy_of(drawn_study, tmp_path / "moved") as database:
+        (text,) = database.execute("SELECT value FROM meta WHERE name = 'environment'").fetchone()
+        entry = json.loads(text)
+        entry["spec"] = json.dumps({"env": "gone_package.worlds:make", "arguments": {}})
+        database.execute(
+            "UPDATE meta SET value = ? WHERE name = 'environment'", (json.dumps(entry),)
+        )
+    database.close()
+    with (
+        sm.Study.open(tmp_path / "moved") as study,
+        TestClient(create_app(study), base_url=ADDRESS) as client,
+    ):
+        episode = client.get("/api/episodes/natural-0-0").json()
+        assert client.get("/api/margins/log_prob_range").json()["tables"]
+        answer = client.get("/api/episodes/natural-0-0/frames/3")
+        assert answer.status_code == 404
+        assert "there is no module 'gone_package'" in answer.json()["detail"]
+        stored = client.post(f"/api/episodes/natural-0-0/steps/{episode['moment']}/whatif").json()
+        assert stored["state"] == "done"
+        place = f"/api/episodes/natural-0-0/steps/{episode['moment'] + 1}/whatif"
+        client.post(place)
+        told = wait_for(lambda: client.get(place).json(), "failed")
+        assert "there is no module 'gone_package'" in told["fault"]
+
+
+def test_an_unfinished_study(drawn_study: Path, tmp_path: Path) -> None:
+    with copy_of(drawn_study, tmp_path / "begun") as database:
+        database.execute("DELETE FROM estimates")
+    database.close()
+    with (
+        sm.Study.open(tmp_path / "begun") as study,
+        TestClient(create_app(study), base_url=ADDRESS) as client,
+    ):
+        assert client.get("/api/study").json()["estimates_left"] == 156
+        told = client.get("/api/margins/log_prob_range").json()
+        assert told["tables"] == []
+        assert "holds no finished moment yet" in told["note"]
+
+
+def test_a_port_in_use(drawn_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["explore", str(drawn_study), "--port", port, "--no-browser"]) == 2
+    assert f"port {port} of 127.0.0.1 is in use, perhaps by another explorer" in (
+        capsys.readouterr().err
+    )
+    assert main(["explore", str(drawn_study), "--port", "99999", "--no-browser"]) == 2
+    assert "cannot listen on 127.0.0.1 port 99999" in capsys.readouterr().err
+
+
+def test_no_such_episode(drawn_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["explore", str(drawn_study), "--port", "0", "--no-browser"]
+    assert main([*arguments, "--episode", "natural 900"]) == 2
+    assert "has no episode 'natural 900'; it has natural 0 to 39" in capsys.readouterr().err
+
+
+def test_from_the_command_line_to_control_c(drawn_study: Path) -> None:
+    command = [sys.executable, "-m", "safemargin.cli", "explore", str(drawn_study), "--json"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--no-browser", "--seed", "3"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["address"]
+    with urllib.request.urlopen(address + "api/study", timeout=30) as answer:
+        assert json.load(answer)["start"]["episode"] == "seed-3-0"
+    process.send_signal(2)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
