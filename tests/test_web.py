@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worlds import always_first, make_branching
 
 import safemargin as sm
 from safemargin.cli import main
@@ -204,6 +205,24 @@ def test_an_unfinished_study(drawn_study: Path, tmp_path: Path) -> None:
         told = client.get("/api/margins/log_prob_range").json()
         assert told["tables"] == []
         assert "holds no finished moment yet" in told["note"]
+
+
+def test_without_pictures_trials_are_played_all_the_same(tmp_path: Path) -> None:
+    settings = {"n_values": (1, 2), "trials": 4}
+    study = sm.Study.create(tmp_path, make_branching, always_first, settings, scores="logits")
+    with study:
+        study.collect(2, 0, workers=1)
+        with TestClient(create_app(study), base_url=ADDRESS) as client:
+            moment = client.get("/api/episodes/natural-0-0").json()["moment"]
+            place = f"/api/episodes/natural-0-0/steps/{moment}/whatif"
+            assert client.post(place).json()["stored"]
+            client.post(f"{place}/2")
+            takes = wait_for(lambda: client.get(f"{place}/2").json())["takes"]
+            assert set(takes) == {"best", "median", "worst"}
+            assert all(take["repeats"] and take["frames"] == 0 for take in takes.values())
+            assert client.get(f"{place}/2/best/0").status_code == 404
+            told = client.get("/api/episodes/natural-0-0/frames/0").json()["detail"]
+            assert "does not draw with render_mode='rgb_array'" in told
 
 
 def test_a_port_in_use(drawn_study: Path, capsys: pytest.CaptureFixture[str]) -> None:

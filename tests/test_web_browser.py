@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import safemargin as sm
 from safemargin.cli import main
 
 pytest.importorskip("fastapi")
@@ -159,6 +161,20 @@ def test_tolerance_and_confidence_answer_at_once(page: Page) -> None:
     assert "needs 99 natural moments" in page.text("margin-note")
     assert page.text("margin") == "–"
     assert not page.complaints()
+
+
+def test_margins_on_the_page_are_those_of_python(page: Page, drawn_study: Path) -> None:
+    with sm.Study.open(drawn_study) as study:
+        margins = study.fit(0.8)
+    highest = margins.highest_proxy
+    proxies = np.concatenate([np.linspace(0, 1.1 * highest, 300), margins.bound.grid[0]])
+    page.driver.execute_script("window.proxies = arguments[0]", proxies.tolist())
+    for tolerance in (0.0, 0.3, 1.0, 2.5, 1e9):
+        found = page.script(
+            "proxies.map(proxy => view.tables.at("
+            f"view.tables.tables.find(each => each.confidence === 0.8), proxy, {tolerance}))"
+        )
+        assert found == margins.lookup(proxies, tolerance).margin.tolist()
 
 
 def test_two_clicks_to_another_episodes_worst_moment(page: Page) -> None:

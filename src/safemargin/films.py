@@ -123,6 +123,10 @@ class Films:
                     if self._closed or place is None:
                         return
                 self._film(camera, *place)
+        except Exception as error:  # noqa: BLE001 — those who wait must hear of it
+            with self._changed:
+                self.fault = f"no pictures: {type(error).__name__}: {error}"
+                self._changed.notify_all()
         finally:
             camera.close()
 
@@ -137,6 +141,8 @@ class Films:
         if not self._reels:
             return None
         reel = next(reversed(self._reels.values()))
+        if reel.size >= self._most_bytes:  # of such an episode only what is asked for
+            return None
         missing = reel.missing_from(self._looking_at if camera.jumps else 0)
         return None if missing is None else (reel, missing)
 
@@ -159,6 +165,7 @@ class Films:
                 self._changed.notify_all()
                 if self._closed:
                     return
+        self._looking_at = step + 1  # go on from here, where nobody wants anything else
         self._make_room(reel)
 
     def _make_room(self, current: Reel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
 from typing import Any
 
@@ -32,6 +33,8 @@ class Camera:
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         """NoPictures where the environment cannot be made here or does not draw."""
+        # No window is ever opened: pygame need not look for a screen, or complain that it has none.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         env = _drawing(spec)
         plain_atari = atari_stack(env) is not None
         # A drawing environment holds windows and the like that no snapshot should touch.

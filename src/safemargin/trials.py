@@ -1,4 +1,4 @@
-"""One perturbed trial of a moment, played again with pictures."""
+"""One perturbed trial of a moment, played again, with pictures where there are any."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from safemargin.criticality import trial_streams
 from safemargin.engines import Job
+from safemargin.environments import make_simulator
 from safemargin.lanes import Streams
 from safemargin.plans import Planner
 from safemargin.recordings import Recording
@@ -26,21 +27,27 @@ class Take:
     random_steps: int
     rewards: Floats  # [steps]
     actions: Array  # [steps] or [steps, dimensions]
-    pictures: tuple[bytes, ...]  # [steps + 1], JPEG
+    pictures: tuple[bytes, ...]  # [steps + 1], JPEG; none where the environment does not draw
     discounted: float
     """Its return, up to the horizon."""
 
 
-class TrialCamera:
-    """Plays trials of moments in an environment that draws; belongs to one thread."""
+class TrialPlayer:
+    """Plays trials of moments in one environment; belongs to one thread."""
 
-    def __init__(self, camera: Camera, job: Job) -> None:
-        self.camera = camera
+    def __init__(self, job: Job, camera: Camera | None) -> None:
+        """Without a camera, trials are played in an environment that does not draw."""
         self.job = job
-        self.runner = Runner(camera.simulator, job.policy, job.settings)
+        self.camera = camera
+        self.simulator = (
+            make_simulator(job.environment.make(), way=job.way)
+            if camera is None
+            else camera.simulator
+        )
+        self.runner = Runner(self.simulator, job.policy, job.settings)
         self._place: tuple[Recording, int] | None = None
         self._point: Point | None = None
-        self._first = b""
+        self._first: list[bytes] = []
 
     def play(
         self,
@@ -65,12 +72,18 @@ class TrialCamera:
 
     def _go_to(self, recording: Recording, step: int) -> Point:
         if self._point is None or self._place != (recording, step):
-            self.camera.forget()
             self._point = self.runner.go_to(recording.episode, step, recording.earlier_lives)
             self._place = recording, step
             # An emulator's screen is not part of its state: it is kept beside it.
-            self._first = encode(self.camera.picture())
+            self._first = self._look()
         return self._point
+
+    def _look(self) -> list[bytes]:
+        """The picture of this moment, or nothing."""
+        if self.camera is None:
+            return []
+        self.camera.forget()
+        return [encode(self.camera.picture())]
 
     def _play(
         self,
@@ -80,14 +93,14 @@ class TrialCamera:
         number: int,
         stop: Callable[[], bool],
     ) -> Take:
-        runner, simulator = self.runner, self.camera.simulator
+        runner, simulator = self.runner, self.simulator
         simulator.restore(point.snapshot)
         if streams.environment is not None:
             simulator.reseed(streams.environment)
         memory = point.memory
         rewards: list[float] = []
         actions = []
-        pictures = [self._first]
+        pictures = list(self._first)
         while not simulator.ended and len(rewards) < runner.settings.horizon and not stop():
             rows, (memory,) = runner.scores([simulator.observation], [memory])
             if len(rewards) < len(uniforms):
@@ -96,8 +109,7 @@ class TrialCamera:
                 action = runner.choose(rows[0], streams.policy, simulator.mask)
             rewards.append(simulator.step(action).reward)
             actions.append(action)
-            self.camera.forget()
-            pictures.append(encode(self.camera.picture()))
+            pictures += self._look()
         return Take(
             number=number,
             random_steps=min(len(uniforms), len(rewards)),

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from safemargin.engines import Engine, Job, MomentTask, available_cores, make_engine
-from safemargin.errors import InvalidInput, SafemarginError
+from safemargin.errors import InvalidInput, NoPictures, SafemarginError
 from safemargin.recordings import Recording, Recordings
 from safemargin.records import Floats, Measurement, Moment
 from safemargin.replay import Camera
-from safemargin.trials import Take, TrialCamera
+from safemargin.trials import Take, TrialPlayer
 
 KEPT = 8
 """So many sets of played trials are kept; each takes a few megabytes."""
@@ -123,7 +123,7 @@ class WhatIfs:
     """Measures and plays trials in the background: one step and one showing at a time.
 
     Trials run in worker processes, as those of a collection do, and are played in a thread that
-    owns its camera. Nothing of it is written to the study.
+    owns its environment. Nothing of it is written to the study.
     """
 
     def __init__(self, recordings: Recordings, make_camera: Callable[[], Camera]) -> None:
@@ -237,25 +237,31 @@ class WhatIfs:
             raise
 
     def _play_all(self) -> None:
-        camera: TrialCamera | None = None
+        player: TrialPlayer | None = None
         while not self._closed.is_set():
             showing = self._to_play.get()
             if not self._to_play.empty():  # as above: play what is looked at now
                 showing.state, showing.fault = "failed", "dropped for a later question"
                 continue
             try:
-                if camera is None:
-                    camera = TrialCamera(self._make_camera(), self._the_job())
-                self._play(showing, camera)
+                if player is None:
+                    player = TrialPlayer(self._the_job(), self._camera())
+                self._play(showing, player)
             except SafemarginError as error:
                 showing.state, showing.fault = "failed", str(error)
             except Exception as error:  # noqa: BLE001 — as above
                 showing.state, showing.fault = "failed", f"{type(error).__name__}: {error}"
 
-    def _play(self, showing: Showing, camera: TrialCamera) -> None:
+    def _camera(self) -> Camera | None:
+        try:
+            return self._make_camera()
+        except NoPictures:  # the page knows it from the episode's own pictures
+            return None
+
+    def _play(self, showing: Showing, player: TrialPlayer) -> None:
         what_if = showing.what_if
         for role, number in what_if.losses[showing.n].roles.items():
-            take = camera.play(
+            take = player.play(
                 what_if.recording, what_if.step, showing.n, number, stop=self._closed.is_set
             )
             if self._closed.is_set():

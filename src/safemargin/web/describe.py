@@ -20,6 +20,7 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
     """What was studied, its episodes, and where to begin."""
     status = study.status()
     return {
+        "name": study.path.name,
         "path": str(study.path),
         "environment": study.environment["name"],
         "arguments": study.environment["arguments"],

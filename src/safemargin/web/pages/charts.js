@@ -3,7 +3,8 @@
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["back", "card", "ink", "quiet", "line", "accent", "low", "middle", "high", "reward"];
+  const names = ["back", "card", "ink", "quiet", "line", "accent", "low", "middle", "high",
+    "reward"];
   return Object.fromEntries(names.map(name => [name, style.getPropertyValue("--" + name).trim()]));
 }
 
@@ -11,7 +12,8 @@ function baseLayout(more) {
   const c = colours();
   return Object.assign({
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: {family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 12, color: c.quiet},
+    font: {family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 12,
+      color: c.quiet},
     margin: {l: 58, r: 14, t: 8, b: 36}, showlegend: false,
     modebar: {bgcolor: "rgba(0,0,0,0)", color: c.quiet, activecolor: c.ink},
     hoverlabel: {bgcolor: c.card, bordercolor: c.line, font: {color: c.ink}},
@@ -20,11 +22,21 @@ function baseLayout(more) {
 
 function axis(more) {
   const c = colours();
-  return Object.assign({gridcolor: c.line, zerolinecolor: c.line, linecolor: c.line, ticks: ""}, more);
+  const lines = {gridcolor: c.line, zerolinecolor: c.line, linecolor: c.line, ticks: ""};
+  return Object.assign(lines, more);
 }
 
 const CONFIG = {displaylogo: false, responsive: true, displayModeBar: "hover",
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+
+// A margin as a coloured pill.
+function badge(margin, n_values) {
+  const place = [0, ...n_values].indexOf(margin) / n_values.length, c = colours();
+  const node = make("span", {className: "badge", textContent: margin, title: `margin ${margin}`});
+  node.style.background = marginColour(margin, n_values, c);
+  node.style.color = place < 0.35 ? "#fff" : place < 0.8 ? "#1c1d20" : c.ink;
+  return node;
+}
 
 // A line over a chart: moving it is far cheaper than drawing the chart again.
 function placeCursor(line, chart, x) {

@@ -12,7 +12,8 @@ async function begin() {
   const {study} = view;
   const moments = Object.entries(study.moments).map(([phase, count]) => `${count} ${phase}`);
   element("about").textContent = [study.environment, study.policy,
-    moments.join(", ") + " moments measured", study.path].join(" · ");
+    moments.join(", ") + " moments measured", "study " + study.name].join(" · ");
+  element("about").title = study.path;
   document.title = `${study.environment} – safemargin explorer`;
   if (!study.episodes.length) {
     return notice("There is no episode yet; run safemargin collect on the study first.");
@@ -120,7 +121,8 @@ function listEpisodes() {
   const isCopy = each => first.get(course(each)) !== each;
   const shown = all.filter(each => !element("only-lost").checked || each.ended === "terminated");
   if (order === "critical") {
-    shown.sort((a, b) => b.eligible - a.eligible || isCopy(a) - isCopy(b) || b.peak_proxy - a.peak_proxy);
+    shown.sort((a, b) => b.eligible - a.eligible || isCopy(a) - isCopy(b)
+      || b.peak_proxy - a.peak_proxy);
   }
   if (order === "reward") shown.sort((a, b) => a.total_reward - b.total_reward);
   const ends = {terminated: lives ? "lost" : "ended", truncated: "time limit", cut: "cut off"};
@@ -130,7 +132,7 @@ function listEpisodes() {
   element("episode-list").replaceChildren(...shown.map(each => {
     const row = make("li", {title: `seed ${each.seed}; opens at its most critical step`,
       onclick: () => openEpisode(each.name)}, make("b", {textContent: title(each)}));
-    if (graded) row.append(badge(tables.at(chosen, each.peak_proxy, tolerance())));
+    if (graded) row.append(badge(tables.at(chosen, each.peak_proxy, tolerance()), tables.n_values));
     const facts = `${each.steps.toLocaleString("en")} steps · reward ${show(each.total_reward)}`;
     row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
     if (isCopy(each)) {
@@ -141,14 +143,6 @@ function listEpisodes() {
     row.classList.toggle("here", Boolean(view.episode) && each.name === view.episode.name);
     return row;
   }));
-}
-
-function badge(margin) {
-  const {n_values} = view.tables, place = [0, ...n_values].indexOf(margin) / n_values.length;
-  const node = make("span", {className: "badge", textContent: margin, title: `margin ${margin}`});
-  node.style.background = marginColour(margin, n_values, colours());
-  node.style.color = place < 0.35 ? "#fff" : place < 0.8 ? "#1c1d20" : colours().ink;
-  return node;
 }
 
 async function openEpisode(name, step = null) {
@@ -216,7 +210,7 @@ function listMarks() {
     row.append(make("span", {},
       make("b", {textContent: `step ${step.toLocaleString("en")}`}), make("br"),
       make("span", {className: "quiet", textContent: facts})));
-    if (margins) row.append(badge(margins[step]));
+    if (margins) row.append(badge(margins[step], view.tables.n_values));
     return row;
   }));
 }

@@ -45,7 +45,7 @@ function countUpTo(numbers, value) {
 // Tolerances lie closer together near 0, where margins change most.
 function toleranceAt(position, tables) {
   const share = position / 200;
-  return roundTo(tables.highest_tolerance * 1.05 * share * share, 3);
+  return roundTo(tables.highest_tolerance * 1.05 * share * share, 2);
 }
 
 function positionOf(tolerance, tables) {

@@ -165,6 +165,7 @@ function layScreens(fault) {
     const which = `trial ${found.roles[role] + 1} of ${found.losses.length}`;
     return make("figure", {title: role === "real" ? "" : which}, box, caption);
   }));
+  element("screens").classList.toggle("unpictured", unpictured());
   if (fault) {
     element("screens").append(make("p", {className: "quiet", textContent: fault}));
   }
