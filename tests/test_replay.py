@@ -13,11 +13,13 @@ from PIL import Image
 from worlds import DrawnWorld, always_first, branching, make_branching, make_drawn_lives
 
 import safemargin as sm
+from safemargin import stills
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import InvalidInput, NoPictures
 from safemargin.films import Films
 from safemargin.recordings import Recordings
 from safemargin.replay import Camera, encode
+from safemargin.stills import Wanted, take_stills
 
 WORLDS = Path(__file__).parent / "worlds.py"
 DRAWN = EnvironmentSpec.parse(f"{WORLDS}:make_drawn")
@@ -159,3 +161,18 @@ def test_a_fresh_episode_is_not_part_of_the_study(recordings: Recordings) -> Non
     assert recordings.moment(name) is None
     assert recordings.measured(name) == []
     assert recordings.study.status().episodes == before
+
+
+def test_stills_are_the_same_from_one_process_or_several(
+    recordings: Recordings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [Wanted(recordings.open(f"natural-{index}-0"), 10 + index) for index in range(5)]
+    alone = take_stills(DRAWN, wanted)
+    monkeypatch.setattr(stills, "WORTH_A_HELPER", 20)
+    monkeypatch.setattr(stills, "available_cores", lambda: 2)
+    taken = []
+    assert take_stills(DRAWN, wanted, lambda: taken.append(1)) == alone
+    assert len(taken) == 5
+    assert all(still.jpeg for still in alone)
+    missing = take_stills(EnvironmentSpec.parse("Nowhere-v3"), wanted)
+    assert "no pictures: environment 'Nowhere-v3' is unknown" in str(missing[4].fault)

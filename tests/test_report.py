@@ -75,6 +75,7 @@ def test_an_unfinished_study_says_what_is_missing(drawn_study: Path, tmp_path: P
         assert "40 of 40 natural, 0 of 12 spread moments are measured" in info.notes[0]
         assert "36 estimates are left" in info.notes[0]
         assert len(info.moments) == 2
+        assert report_info(study, top=0).moments == ()
 
 
 def test_a_study_without_a_finished_moment(

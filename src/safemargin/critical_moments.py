@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.errors import NoPictures, SafemarginError
+from safemargin.errors import InvalidInput
 from safemargin.recordings import Recordings
 from safemargin.records import Floats
-from safemargin.replay import Camera, encode
+from safemargin.stills import Wanted, take_stills
 from safemargin.study import Study
 
 
@@ -49,19 +49,24 @@ class CriticalMoment:
 
 
 def most_critical(study: Study, recordings: Recordings, top: int) -> list[CriticalMoment]:
-    """The moments that lose most, averaged over all n; copies of one another only once."""
+    """The moments that lose most, averaged over all n.
+
+    Of copies, which agree in proxy and losses to the last bit, only one.
+    """
     by_name = {outline.name: outline for outline in recordings.outlines()}
     tuples = study.tuples()
     names = _episode_names(study, len(tuples))
     found: list[CriticalMoment] = []
-    seen: set[tuple[str, int]] = set()
+    seen: set[bytes] = set()
     for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
         outline, step = by_name[names[row]], int(tuples.steps[row])
-        copy = outline.fingerprint, step - outline.opening
-        if copy in seen:
-            continue
-        seen.add(copy)
         proxy = tuples.proxies[row]
+        looks = np.asarray(proxy).tobytes() + tuples.criticalities[row].tobytes()
+        if len(found) == top:
+            break
+        if looks in seen:
+            continue
+        seen.add(looks)
         found.append(
             CriticalMoment(
                 episode=outline.name,
@@ -72,8 +77,6 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
                 half_widths=tuples.half_widths[row],
             )
         )
-        if len(found) == top:
-            break
     return found
 
 
@@ -85,27 +88,15 @@ def with_pictures(
 ) -> tuple[list[CriticalMoment], str | None]:
     """The moments as they looked, as far as that can be shown, and why not where it cannot."""
     try:
-        camera = Camera(study.environment_spec)
-    except SafemarginError as error:
-        return moments, _without(error)
-    shown, fault = [], None
-    try:
-        for moment in moments:
-            try:
-                seen = camera.look(recordings.open(moment.episode), moment.step)
-                moment = replace(moment, picture=encode(seen))
-            except SafemarginError as error:
-                camera.forget()
-                fault = _without(error)
-            shown.append(moment)
-            advance()
-    finally:
-        camera.close()
-    return shown, fault
-
-
-def _without(error: SafemarginError) -> str:
-    return str(error) if isinstance(error, NoPictures) else f"no pictures: {error}"
+        spec = study.environment_spec
+    except InvalidInput as error:
+        return moments, f"no pictures: {error}"
+    wanted = [Wanted(recordings.open(moment.episode), moment.step) for moment in moments]
+    stills = take_stills(spec, wanted, advance)
+    shown = [
+        replace(moment, picture=still.jpeg) for moment, still in zip(moments, stills, strict=True)
+    ]
+    return shown, next((still.fault for still in stills if still.fault is not None), None)
 
 
 def _episode_names(study: Study, count: int) -> list[str]:

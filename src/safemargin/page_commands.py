@@ -86,8 +86,11 @@ def run_report(options: argparse.Namespace) -> int:
     from safemargin.report import write_report
     from safemargin.study import Study
 
-    with Study.open(options.study) as study, ProgressBar() as progress:
-        written = write_report(study, options.output, top=options.top, progress=progress)
+    try:
+        with Study.open(options.study) as study, ProgressBar() as progress:
+            written = write_report(study, options.output, top=options.top, progress=progress)
+    except KeyboardInterrupt:
+        return _stopped("no report was written")
     _tell(options, {"report": str(written.path), "notes": list(written.notes)}, written.notes)
     return 0
 
@@ -128,16 +131,19 @@ def run_highlights(options: argparse.Namespace) -> int:
     from safemargin.highlights import write_highlights
     from safemargin.study import Study
 
-    with Study.open(options.study) as study, ProgressBar() as progress:
-        written = write_highlights(
-            study,
-            options.output,
-            top=options.top,
-            tolerance=options.tolerance,
-            confidence=options.confidence,
-            apart=options.apart,
-            progress=progress,
-        )
+    try:
+        with Study.open(options.study) as study, ProgressBar() as progress:
+            written = write_highlights(
+                study,
+                options.output,
+                top=options.top,
+                tolerance=options.tolerance,
+                confidence=options.confidence,
+                apart=options.apart,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        return _stopped("the clips that were finished are kept")
     found: dict[str, Any] = {
         "clips": [str(path) for path in written.clips],
         "contact_sheet": str(written.contact_sheet),
@@ -146,6 +152,11 @@ def run_highlights(options: argparse.Namespace) -> int:
     }
     _tell(options, found, written.notes)
     return 0
+
+
+def _stopped(what: str) -> int:
+    print(f"\nstopped; {what}", file=sys.stderr)
+    return 130
 
 
 def _tell(options: argparse.Namespace, found: dict[str, Any], notes: tuple[str, ...]) -> None:

@@ -49,6 +49,9 @@ function placeCursor(line, chart, x) {
   line.style.height = layout._size.h + "px";
 }
 
+// 'folder/worlds.py:make' is long enough as 'worlds.py:make'.
+const shortName = text => text.includes(".py:") ? text.slice(text.lastIndexOf("/") + 1) : text;
+
 const element = id => document.getElementById(id);
 
 function make(tag, properties, ...children) {

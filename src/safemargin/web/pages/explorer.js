@@ -11,10 +11,11 @@ async function begin() {
   } catch (error) { return notice(error.message); }
   const {study} = view;
   const moments = Object.entries(study.moments).map(([phase, count]) => `${count} ${phase}`);
-  element("about").textContent = [study.environment, study.policy,
+  const environment = shortName(study.environment);
+  element("about").textContent = [environment, shortName(study.policy),
     moments.join(", ") + " moments measured", "study " + study.name].join(" · ");
   element("about").title = study.path;
-  document.title = `${study.environment} – safemargin explorer`;
+  document.title = `${environment} – safemargin explorer`;
   if (!study.episodes.length) {
     return notice("There is no episode yet; run safemargin collect on the study first.");
   }
@@ -252,6 +253,12 @@ element("proxy").onchange = async event => {
 element("episode-order").onchange = element("only-lost").onchange = listEpisodes;
 element("help-button").onclick = () => element("help").showModal();
 element("help-close").onclick = () => element("help").close();
+
+// A button that was clicked with the mouse shall not take the space bar away from playing.
+document.addEventListener("click", event => {
+  const button = event.target.closest("button");
+  if (button && event.detail > 0) button.blur();
+});
 
 window.addEventListener("resize", () => { if (view.episode) drawStrip(); });
 window.addEventListener("hashchange", () => {

@@ -12,9 +12,10 @@ const tolerance = () => toleranceAt(Number(element("tolerance").value), tables);
 const proxyNow = () => Number(element("lookup-proxy").value);
 
 function tellFacts() {
-  document.title = `${fact("environment")} – safemargin report`;
-  element("title").textContent = `${fact("environment")}: how many mistakes can it afford?`;
-  element("subtitle").textContent = [fact("policy"), fact("moments") + " moments",
+  const environment = shortName(fact("environment"));
+  document.title = `${environment} – safemargin report`;
+  element("title").textContent = `${environment}: how many mistakes can it afford?`;
+  element("subtitle").textContent = [shortName(fact("policy")), fact("moments") + " moments",
     fact("trials").split(":")[0] + " trials"].join(" · ");
   element("notes").append(...data.notes.map(text =>
     make("p", {className: "note", textContent: sentence(text)})));
