@@ -20,13 +20,14 @@ from safemargin.store import DATABASE
 
 WORLDS = Path(__file__).parent / "worlds.py"
 ENVIRONMENT = f"{WORLDS}:make_branching"
+SLOW_ENVIRONMENT = f"{WORLDS}:make_slow_branching"
 POLICY = f"{WORLDS}:always_first"
 SMALL = ["--n", "1,2,4", "--trials", "12", "--opening", "6"]
 
 
-def collect(path: Path, *more: str) -> list[str]:
+def collect(path: Path, *more: str, environment: str = ENVIRONMENT) -> list[str]:
     return [
-        *["collect", ENVIRONMENT, POLICY, "-o", str(path), "--scores", "logits"],
+        *["collect", environment, POLICY, "-o", str(path), "--scores", "logits"],
         *["--natural", "14", "--spread", "12", "--workers", "1", *SMALL, *more],
     ]
 
@@ -275,9 +276,10 @@ def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--json" in capsys.readouterr().out
 
 
-def test_ctrl_c_loses_nothing(study: Path, tmp_path: Path) -> None:
+def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "study"
-    command = [sys.executable, "-m", "safemargin.cli", *collect(path, "--workers", "2")]
+    arguments = collect(path, "--workers", "2", environment=SLOW_ENVIRONMENT)
+    command = [sys.executable, "-m", "safemargin.cli", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while estimates_in(path) < 5:
@@ -289,7 +291,8 @@ def test_ctrl_c_loses_nothing(study: Path, tmp_path: Path) -> None:
     assert "run the same command again to go on" in err
     assert 5 <= estimates_in(path) < 78
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
-    assert contents(path) == contents(study)
+    assert main(collect(tmp_path / "undisturbed", environment=SLOW_ENVIRONMENT)) == 0
+    assert contents(path) == contents(tmp_path / "undisturbed")
 
 
 def test_environment_arguments_are_read_as_people_write_them(run: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from test_cli import SLOW_ENVIRONMENT
 from test_cli import collect as collect_arguments
 from test_engines import a_job, episodes_of, finished, keys
 from test_study import contents, estimates_in
@@ -83,7 +84,8 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
     ray_cluster: str, tmp_path: Path
 ) -> None:
     options = ["--engine", "ray", "--address", ray_cluster, "--workers", "2"]
-    command = [sys.executable, "-m", "safemargin.cli", *collect_arguments(tmp_path / "a", *options)]
+    arguments = collect_arguments(tmp_path / "a", *options, environment=SLOW_ENVIRONMENT)
+    command = [sys.executable, "-m", "safemargin.cli", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 120
     while estimates_in(tmp_path / "a") < 5:
@@ -98,7 +100,8 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
     assert 5 <= estimates_in(tmp_path / "a") < 78
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (again.returncode, again.stderr) == (0, "")
-    here = [sys.executable, "-m", "safemargin.cli", *collect_arguments(tmp_path / "b")]
+    arguments = collect_arguments(tmp_path / "b", environment=SLOW_ENVIRONMENT)
+    here = [sys.executable, "-m", "safemargin.cli", *arguments]
     assert subprocess.run(here, capture_output=True, timeout=120).returncode == 0
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -137,6 +138,18 @@ def make_slippery_chain() -> gym.Env[Any, Any]:
 
 def make_branching() -> gym.Env[Any, Any]:
     return TableWorld(branching(40), starts=2)
+
+
+class SlowWorld(TableWorld):
+    """Takes its time at each step, so that there is time to interrupt it."""
+
+    def step(self, action: int) -> Any:
+        time.sleep(0.0002)
+        return super().step(action)
+
+
+def make_slow_branching() -> gym.Env[Any, Any]:
+    return SlowWorld(branching(40), starts=2)
 
 
 def lean(observations: np.ndarray) -> np.ndarray:
