@@ -229,7 +229,7 @@ def compare(short: str, *, moments: int, whole: int, command: str) -> Worker:
         f"the loop ran {steps:,.0f} steps",
     )
     paper = Worker(make_job(short, trial_plan="paper", max_trials=400))
-    under = run_ours(paper, chosen[: max(2, moments // 2)])
+    under = run_ours(paper, chosen[: max(2, moments // 4)])
     record(
         f"steps_saved_{short}_paper_rule",
         under.literal / under.steps,
@@ -316,13 +316,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a reduced round, under two minutes")
     quick = parser.parse_args().quick
     command = COMMAND + (" --quick" if quick else "")
-    worker = compare("pong", moments=3 if quick else 12, whole=0 if quick else 2, command=command)
+    worker = compare("pong", moments=3 if quick else 12, whole=0 if quick else 1, command=command)
     ceiling_share(worker, choose_moments(worker, 3 if quick else 12), command)
     worker.close()
     compare(
         "beamrider", moments=2 if quick else 8, whole=0 if quick else 1, command=command
     ).close()
-    scaling(moments=4 if quick else 40, command=command, with_ray=True)
+    scaling(moments=4 if quick else 30, command=command, with_ray=True)
 
 
 if __name__ == "__main__":

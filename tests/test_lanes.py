@@ -224,16 +224,26 @@ def test_abandoned_trials_make_room_unless_they_are_followed() -> None:
 
 def test_looking_stops_where_it_does_not_pay() -> None:
     simulator = make_simulator(TableWorld(chain(50)))
+    simulator.reset(0)
     meetings = Meetings(50)
+    digests = 0
+
+    def digest() -> bytes:  # every rollout is in a state of its own
+        nonlocal digests
+        digests += 1
+        return digests.to_bytes(16, "big")
+
+    simulator.digest = digest  # type: ignore[method-assign]
     for _ in range(40):
-        simulator.reset(0)
         rollout = Rollout()
         for position in range(49):
-            # Every rollout is in a state of its own.
-            simulator.observation = np.random.default_rng().random(3)
-            meetings.arrive(position, simulator, None, rollout)
-    assert not meetings.worthwhile
-    assert meetings.looked < 50 * 40 / 4
+            meetings.arrive(position, simulator, None, rollout, 8)
+    assert not meetings.worthwhile(8)
+    assert digests < 40 * 50 / 4
+    assert meetings.worthwhile(1)  # for other n it is yet to be seen
+    simulator.digest_is_cheap = True
+    meetings.arrive(0, simulator, None, Rollout(), 8)
+    assert digests < 40 * 50 / 4 + 1
 
 
 def test_atari_in_lanes_equals_brute_force_through_the_wrappers() -> None:

@@ -9,6 +9,7 @@ those that the other one has yet to earn. Returns are those of the whole rollout
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 
 from safemargin.environments import Simulator
@@ -18,7 +19,7 @@ EVERY = 2
 """States are compared after so many steps: a look costs a tenth of a step or more."""
 
 PATIENCE = 6
-"""So many whole rollouts are looked at before it is asked whether that pays."""
+"""So many whole rollouts of each n are looked at before it is asked whether that pays."""
 
 LARGEST = 200_000
 """So many states of a moment are remembered at most."""
@@ -76,39 +77,42 @@ class Meetings:
         self._visited: list[dict[bytes, Rollout]] = [{} for _ in range(horizon)]
         self.remembered = 0
         """States held."""
-        self.looked = 0
-        """States compared with others."""
-        self.saved = 0
-        """Steps that need not be simulated."""
+        self._looked: Counter[int] = Counter()
+        self._saved: Counter[int] = Counter()
 
-    @property
-    def worthwhile(self) -> bool:
-        """Whether looking has paid so far: in many worlds hardly any state ever comes again.
+    def worthwhile(self, n: int) -> bool:
+        """Whether looking has paid so far for trials of n random actions.
 
-        A look costs about half of a step.
+        In many worlds hardly any state ever comes again, or only after few mistakes. A look costs
+        about half of a step.
         """
-        enough = PATIENCE * self._horizon // EVERY
-        return self.looked < enough or 2 * self.saved >= self.looked
+        looked = self._looked[n]
+        return looked < PATIENCE * self._horizon // EVERY or 2 * self._saved[n] >= looked
 
     def arrive(
-        self, position: int, simulator: Simulator, memory: Memory, rollout: Rollout
+        self, position: int, simulator: Simulator, memory: Memory, rollout: Rollout, n: int = 0
     ) -> Rollout | None:
-        """The rollout that was here before, after so many steps; else remember this one."""
-        if position % EVERY or not self.worthwhile:
+        """The rollout that was here before, after so many steps; else remember this one.
+
+        `n`: how many random actions the rollout began with.
+        """
+        if position % EVERY or not (simulator.digest_is_cheap or self.worthwhile(n)):
             return None
-        self.looked += bool(self._visited[position])
+        visited = self._visited[position]
+        self._looked[n] += bool(visited)
         state = simulator.digest() if memory is None else _with_memory(simulator, memory)
-        earlier = self._visited[position].get(state)
+        earlier = visited.get(state)
         if earlier is not None:
             last = earlier.last
             if not last.abandoned:
-                self.saved += (len(last.rewards) if last.finished else self._horizon) - position
+                length = len(last.rewards) if last.finished else self._horizon
+                self._saved[n] += length - position
                 return earlier
         elif self.remembered < LARGEST:
             self.remembered += 1
         else:
             return None
-        self._visited[position][state] = rollout
+        visited[state] = rollout
         return None
 
 

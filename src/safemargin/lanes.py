@@ -130,10 +130,10 @@ class Lanes:
     def _meets(self, lane: _Lane) -> bool:
         """Whether a trial meets another rollout here, which it then follows."""
         rollout = lane.trial.rollout
-        position = len(rollout.rewards)
-        if self._meetings is None or position < len(lane.trial.uniforms):
+        position, n = len(rollout.rewards), len(lane.trial.uniforms)
+        if self._meetings is None or position < n:
             return False
-        other = self._meetings.arrive(position, lane.simulator, lane.memory, rollout)
+        other = self._meetings.arrive(position, lane.simulator, lane.memory, rollout, n)
         if other is not None:
             rollout.follow(other)
         return other is not None

@@ -59,6 +59,7 @@ class AtariSimulator(Simulator):
 
     way: Way = "snapshot"
     portable = True
+    digest_is_cheap = True
 
     def __init__(self, env: Env, stack: AtariStack) -> None:
         super().__init__(env)

@@ -49,6 +49,8 @@ class Simulator(ABC):
     way: Way
     portable: bool = False
     """Whether a snapshot can be restored in another simulator of the same environment."""
+    digest_is_cheap: bool = False
+    """Whether `digest` takes but a small part of the time of a step."""
     looks_back: float = math.inf
     """So many steps back reaches an observation; what lies farther back need not be watched."""
 
