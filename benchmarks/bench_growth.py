@@ -1,8 +1,8 @@
 """How the cost of a study grows, and the memory of a worker: python benchmarks/bench_growth.py
 
-Cost is counted in simulator steps and in seconds, on CartPole with the bundled agent; every line
-should go straight through the origin. Memory is that of one process over 1,000 moments of Pong
-with all its emulators, at a short horizon. Writes docs/images/growth.png.
+Cost is counted in simulator steps and in processor seconds, on CartPole with the bundled agent;
+every line should be straight. Memory is that of one process over 1,000 moments of Pong with all its
+emulators, at a short horizon. Writes docs/images/growth.png.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def measure(worker: Worker, moments: int) -> tuple[int, float]:
         episode = episode_of(worker, index)
         moment = Moment(episode.key, episode.steps // 3)
         n_values = worker.runner.settings.n_values
-        began = time.perf_counter()
+        began = time.process_time()
         for piece in worker.run(MomentTask(episode, moment, n_values)):
             steps += piece.result[1].steps  # type: ignore[union-attr]
-        seconds += time.perf_counter() - began
+        seconds += time.process_time() - began
     return steps, seconds
 
 
@@ -107,7 +107,7 @@ def draw(lines: dict[str, Line], memory: tuple[list[int], list[float]]) -> None:
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained")
     for cell, (label, (values, _, seconds)) in zip(axes, lines.items(), strict=False):
         cell.plot(values, seconds, "o-")
-        cell.set(xlabel=label, ylabel="seconds of one worker", xlim=(0, None), ylim=(0, None))
+        cell.set(xlabel=label, ylabel="processor seconds", xlim=(0, None), ylim=(0, None))
     axes[3].plot(*memory)
     axes[3].set(xlabel="moments of Pong", ylabel="memory of a worker, MB", ylim=(0, None))
     PICTURE.parent.mkdir(exist_ok=True)

@@ -314,15 +314,22 @@ def scaling(*, moments: int, command: str, with_ray: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a reduced round, under two minutes")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", choices=["pong", "beamrider", "scaling"], help="a part of it")
+    arguments = parser.parse_args()
+    quick, only = arguments.quick, arguments.only
     command = COMMAND + (" --quick" if quick else "")
-    worker = compare("pong", moments=3 if quick else 12, whole=0 if quick else 1, command=command)
-    ceiling_share(worker, choose_moments(worker, 3 if quick else 12), command)
-    worker.close()
-    compare(
-        "beamrider", moments=2 if quick else 8, whole=0 if quick else 1, command=command
-    ).close()
-    scaling(moments=4 if quick else 30, command=command, with_ray=True)
+    if only in (None, "pong"):
+        worker = compare(
+            "pong", moments=3 if quick else 12, whole=0 if quick else 1, command=command
+        )
+        ceiling_share(worker, choose_moments(worker, 3 if quick else 12), command)
+        worker.close()
+    if only in (None, "beamrider"):
+        compare(
+            "beamrider", moments=2 if quick else 8, whole=0 if quick else 1, command=command
+        ).close()
+    if only in (None, "scaling"):
+        scaling(moments=4 if quick else 30, command=command, with_ray=True)
 
 
 if __name__ == "__main__":
