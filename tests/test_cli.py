@@ -32,6 +32,11 @@ def collect(path: Path, *more: str, environment: str = ENVIRONMENT) -> list[str]
     ]
 
 
+def let_ctrl_c_through() -> None:
+    """In a new process: a shell that starts tests in the background has it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "study"
@@ -280,7 +285,9 @@ def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "study"
     arguments = collect(path, "--workers", "2", environment=SLOW_ENVIRONMENT)
     command = [sys.executable, "-m", "safemargin.cli", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=let_ctrl_c_through
+    )
     deadline = time.monotonic() + 60
     while estimates_in(path) < 5:
         assert time.monotonic() < deadline

@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from test_cli import SLOW_ENVIRONMENT
+from test_cli import SLOW_ENVIRONMENT, let_ctrl_c_through
 from test_cli import collect as collect_arguments
 from test_engines import a_job, episodes_of, finished, keys
 from test_study import contents, estimates_in
@@ -86,7 +86,13 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
     options = ["--engine", "ray", "--address", ray_cluster, "--workers", "2"]
     arguments = collect_arguments(tmp_path / "a", *options, environment=SLOW_ENVIRONMENT)
     command = [sys.executable, "-m", "safemargin.cli", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=let_ctrl_c_through,
+    )
     deadline = time.monotonic() + 120
     while estimates_in(tmp_path / "a") < 5:
         assert time.monotonic() < deadline
