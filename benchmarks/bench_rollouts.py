@@ -228,6 +228,8 @@ def compare(short: str, *, moments: int, whole: int, command: str) -> Worker:
         note=f"{a_step * 1e6:.0f} : {ours.seconds / ours.steps * 1e6:.0f} µs a step; "
         f"the loop ran {steps:,.0f} steps",
     )
+    if not whole:
+        return worker
     paper = Worker(make_job(short, trial_plan="paper", max_trials=400))
     under = run_ours(paper, chosen[: max(2, moments // 4)])
     record(
