@@ -32,6 +32,7 @@ test-slow: $(STAMP)  ## the statistical truths, whole
 bench: $(STAMP)  ## every speed claim: both sides in one run, about half an hour on 2 quiet cores
 	$(BIN)/python benchmarks/bench_rollouts.py
 	$(BIN)/python benchmarks/bench_growth.py
+	$(BIN)/python benchmarks/bench_monitor.py
 
 bench-quick: $(STAMP)  ## a reduced round in under two minutes
 	$(BIN)/python benchmarks/bench_rollouts.py --quick

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from results import machine
 
 from safemargin.bounds import check_sample, fit_bound
 from safemargin.compare import compare_samples
@@ -65,7 +65,6 @@ def measure() -> list[dict[str, Any]]:
             1,
         ),
     ]
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     results = []
     for name, run, goal, repeats in cases:
         if repeats > 1:
@@ -81,7 +80,7 @@ def measure() -> list[dict[str, Any]]:
                 "value": float(np.median(seconds)),
                 "unit": "s",
                 "goal": goal,
-                "machine": machine,
+                "machine": machine(),
                 "command": COMMAND,
             }
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import safemargin
+from safemargin.commands import numbers, whole_numbers
 from safemargin.oversight_commands import add_oversight_commands
 from safemargin.page_commands import add_page_commands
 from safemargin.settings import ActionChoice, Settings, TrialPlan
@@ -203,7 +204,7 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         )
     for parser_of_tolerances in (validate, compare):
         parser_of_tolerances.add_argument(
-            "--tolerance", type=_numbers, metavar="Z,Z,…", help="losses you accept, in reward units"
+            "--tolerance", type=numbers, metavar="Z,Z,…", help="losses you accept, in reward units"
         )
     fit.add_argument(
         "-o",
@@ -213,7 +214,7 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         help="the file (default margins.json; an older one is replaced)",
     )
     fit.add_argument(
-        "--tolerance", type=_numbers, metavar="Z,Z,…", help="rows of the table (reward units)"
+        "--tolerance", type=numbers, metavar="Z,Z,…", help="rows of the table (reward units)"
     )
     plot.add_argument(
         "-o", "--output", type=Path, default=Path("figures"), help="the folder (default figures)"
@@ -233,7 +234,7 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
     margin._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?(,.*)?$")
     margin.add_argument(
         "--proxy",
-        type=_numbers,
+        type=numbers,
         required=True,
         metavar="P",
         help="the proxy's value now; with commas, one for each n, where the proxy looks at n",
@@ -315,7 +316,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--n",
         dest="n_values",
-        type=_whole_numbers,
+        type=whole_numbers,
         metavar="N,N,…",
         help="S: how many actions are random (default 1,2,4,8,16,32)",
     )
@@ -335,21 +336,3 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("max_episode_steps", int, "cut episodes that do not end by themselves")
     add("selection_proxy", str, "the proxy that spreads the spread moments")
     add("seed", int, "of everything random")
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be numbers with commas, like 0.5,1"
-        ) from None
-
-
-def _whole_numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be whole numbers with commas, like 1,2,4,8"
-        ) from None

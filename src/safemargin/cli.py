@@ -7,7 +7,6 @@ import ast
 import contextlib
 import io
 import json
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -15,12 +14,11 @@ from dataclasses import fields
 from typing import Any
 
 from safemargin.arguments import build_parser
+from safemargin.commands import BAD_INPUT, FINDING, INTERRUPTED, OK, print_json
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 from safemargin.oversight_commands import OVERSIGHT_COMMANDS
 from safemargin.page_commands import PAGE_COMMANDS
 from safemargin.settings import Settings
-
-OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +73,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     note = None if options.json else lambda text: print(text, file=sys.stderr)
     diagnosis = examine(spec.make, policy, settings, seed=options.seed, progress=note)
     if options.json:
-        _print_json(diagnosis.to_dict())
+        print_json(diagnosis.to_dict())
     else:
         marks = {"ok": "  ok      ", "note": "  note    ", "problem": "  PROBLEM "}
         for finding in diagnosis.findings:
@@ -147,7 +145,7 @@ def _show_plan(options: argparse.Namespace, place: dict[str, Any]) -> int:
         print("\nstopped before a moment was measured, so there is no plan", file=sys.stderr)
         return INTERRUPTED
     if options.json:
-        _print_json(plan.to_dict())
+        print_json(plan.to_dict())
     else:
         print_plan(plan)
     return INTERRUPTED if plan.interrupted else OK
@@ -169,7 +167,7 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
 
     status = study.status()
     if options.json:
-        _print_json(
+        print_json(
             {
                 "study": str(study.path),
                 "environment": study.environment,
@@ -263,7 +261,7 @@ def run_fit(options: argparse.Namespace) -> int:
     for note in () if margins.bound.unbounded else margins.notes:
         print(f"note: {note}", file=sys.stderr)
     if options.json:
-        _print_json({"margins": str(options.output), **margins.to_dict()})
+        print_json({"margins": str(options.output), **margins.to_dict()})
     else:
         print_margins(margins, options.tolerance)
         print(f"\nwrote {options.output}")
@@ -279,7 +277,7 @@ def run_margin(options: argparse.Namespace) -> int:
         raise InvalidInput(f"the proxy {margins.proxy!r} has one value, got {options.proxy}")
     found = margins.lookup(proxy, options.tolerance, above=options.above)
     if options.json:
-        _print_json(
+        print_json(
             {
                 "margin": found.margin,
                 "outside": found.outside,
@@ -323,7 +321,7 @@ def run_validate(options: argparse.Namespace) -> int:
         )
         _warn_if_unfinished(study)
     if options.json:
-        _print_json(validation.to_dict())
+        print_json(validation.to_dict())
     else:
         print_validation(validation)
     return OK
@@ -347,7 +345,7 @@ def run_compare(options: argparse.Namespace) -> int:
         )
         _warn_if_unfinished(study)
     if options.json:
-        _print_json(comparison.to_dict())
+        print_json(comparison.to_dict())
     else:
         print_comparison(comparison)
     return OK
@@ -371,7 +369,7 @@ def run_plot(options: argparse.Namespace) -> int:
         )
         _warn_if_unfinished(study)
     if options.json:
-        _print_json({"figures": [str(path) for path in written]})
+        print_json({"figures": [str(path) for path in written]})
     else:
         for path in written:
             print(path)
@@ -384,7 +382,7 @@ def run_export(options: argparse.Namespace) -> int:
     with Study.open(options.study) as study:
         written = study.export(options.output)
     if options.json:
-        _print_json({"table": str(written)})
+        print_json({"table": str(written)})
     else:
         print(written)
     return OK
@@ -400,11 +398,11 @@ def run_zoo(options: argparse.Namespace) -> int:
     if options.agent is not None:
         card = zoo_card(options.agent)
         if options.json:
-            _print_json(card)
+            print_json(card)
         else:
             print_card(card)
     elif options.json:
-        _print_json([summary(card) for card in zoo_agents()])
+        print_json([summary(card) for card in zoo_agents()])
     else:
         print_agents(zoo_agents())
     return OK
@@ -421,19 +419,6 @@ def run_demo(options: argparse.Namespace) -> int:
 
 
 # -- what the commands share -------------------------------------------------------------------
-
-
-def _plain(value: Any) -> Any:
-    """Infinity is no JSON number: it is told as text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def _warn_if_unfinished(study: Any) -> None:

@@ -42,6 +42,11 @@ class Rollout:
     """Nobody will finish it."""
 
     @property
+    def over(self) -> bool:
+        """Whether nothing of it is left to simulate."""
+        return self.finished or self.follows is not None
+
+    @property
     def last(self) -> Rollout:
         """The rollout that brings this one to its end."""
         rollout = self

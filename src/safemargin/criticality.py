@@ -29,7 +29,10 @@ PROVED_AGAIN = 32
 """After the trials of a moment, so many steps are proven once more."""
 
 ALWAYS_REPEATED = 8
-"""In so many first episodes of a study some trials are run again; later in one of eight."""
+"""In so many first episodes of a study some trials are run again."""
+
+REPEATED_EVERY = 8
+"""Later, in one of so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ class MomentMeasurer:
         Over a study every n has its turn.
         """
         index, n_values = self.episode.key.index, self.settings.n_values
-        if index < ALWAYS_REPEATED or index % 8 == 0:
+        if index < ALWAYS_REPEATED or index % REPEATED_EVERY == 0:
             return n_values[(index + self.step) % len(n_values)]
         return None
 
@@ -250,8 +253,10 @@ class MomentMeasurer:
         return Trial(uniforms, streams)
 
     def _return(self, trial: Trial) -> float:
-        """The discounted return of a complete trial."""
-        return self.runner.discounted(trial.rollout.all_rewards())
+        """The discounted return of a complete trial; it is asked for more than once."""
+        if trial.discounted is None:
+            trial.discounted = self.runner.discounted(trial.rollout.all_rewards())
+        return trial.discounted
 
     def _unperturbed_return(self, number: int) -> float:
         if self.randomness.none:

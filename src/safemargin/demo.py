@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from safemargin.commands import print_json
 from safemargin.console import ProgressBar, print_margins, warnings_as_notes
 from safemargin.records import EpisodeKey, Tuples
 from safemargin.settings import Settings
@@ -42,7 +42,7 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
             "figures": [str(picture) for picture in pictures],
             "most_critical": {"episode": str(worst), "step": step},
         }
-        print(json.dumps(shown, indent=2))
+        print_json(shown)
         return
     print_margins(margins, TOLERANCES)
     print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts to lose a point")

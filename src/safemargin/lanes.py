@@ -36,6 +36,8 @@ class Trial:
     uniforms: Floats  # [n, width]: one row for each random action
     streams: Streams = Streams()
     rollout: Rollout = field(default_factory=Rollout)
+    discounted: float | None = None
+    """Its return, once somebody asked for it."""
     steps: int = 0
     """Simulated; fewer than its length where it follows another rollout or began like one."""
 
@@ -103,7 +105,7 @@ class Lanes:
                 else:
                     generator = lane.trial.streams.policy
                     self._step(lane, self._runner.choose(row, generator, lane.simulator.mask))
-        self._release([lane for lane in self._busy if self._done(lane.trial.rollout)])
+        self._release([lane for lane in self._busy if lane.trial.rollout.over])
 
     def finish(self, trials: Sequence[Trial]) -> None:
         """Go on until these trials, all started, are complete."""
@@ -113,9 +115,7 @@ class Lanes:
     def abandon(self, trials: Iterable[Trial]) -> None:
         """Stop trials that nobody wants any longer and no other one follows."""
         unwanted = {
-            id(trial)
-            for trial in trials
-            if not self._done(trial.rollout) and trial.rollout.followers == 0
+            id(trial) for trial in trials if not trial.rollout.over and trial.rollout.followers == 0
         }
         lanes = [lane for lane in self._busy if id(lane.trial) in unwanted]
         for lane in lanes:
@@ -137,9 +137,6 @@ class Lanes:
         if other is not None:
             rollout.follow(other)
         return other is not None
-
-    def _done(self, rollout: Rollout) -> bool:
-        return rollout.finished or rollout.follows is not None
 
     def _perturb(self, lane: _Lane) -> None:
         """Take the random actions; keep the states from which trials of a smaller n go on."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-AddCommand = Callable[[str, str, str], argparse.ArgumentParser]
-
-OK, FINDING = 0, 1
+from safemargin.commands import FINDING, OK, AddCommand, numbers, print_json
 
 
 def add_oversight_commands(command: AddCommand) -> None:
@@ -34,7 +30,7 @@ def add_oversight_commands(command: AddCommand) -> None:
     )
     simulate.add_argument(
         "--tolerance",
-        type=_numbers,
+        type=numbers,
         metavar="Z,Z,…",
         help="losses you accept, in reward units (default: a few at which something happens)",
     )
@@ -100,7 +96,7 @@ def run_simulate_oversight(options: argparse.Namespace) -> int:
 
         save_figure(attention_figure(attention), options.output)
     if options.json:
-        print(json.dumps(attention.to_dict(), indent=2, allow_nan=False))
+        print_json(attention.to_dict())
     else:
         print_attention(attention)
         if options.output is not None:
@@ -118,12 +114,3 @@ def run_simulate_oversight(options: argparse.Namespace) -> int:
 OVERSIGHT_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate-oversight": run_simulate_oversight,
 }
-
-
-def _numbers(text: str) -> Any:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be numbers with commas, like 0.5,1"
-        ) from None

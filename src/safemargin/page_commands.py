@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-AddCommand = Callable[[str, str, str], argparse.ArgumentParser]
+from safemargin.commands import INTERRUPTED, OK, AddCommand, print_json
 
 
 def add_page_commands(command: AddCommand) -> None:
@@ -92,7 +91,7 @@ def run_report(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _stopped("no report was written")
     _tell(options, {"report": str(written.path), "notes": list(written.notes)}, written.notes)
-    return 0
+    return OK
 
 
 def run_explore(options: argparse.Namespace) -> int:
@@ -123,7 +122,7 @@ def run_explore(options: argparse.Namespace) -> int:
             serve(app, bound, browser=not options.no_browser, started=started)
         except KeyboardInterrupt:
             print(file=sys.stderr)
-    return 0
+    return OK
 
 
 def run_highlights(options: argparse.Namespace) -> int:
@@ -151,18 +150,18 @@ def run_highlights(options: argparse.Namespace) -> int:
         "notes": list(written.notes),
     }
     _tell(options, found, written.notes)
-    return 0
+    return OK
 
 
 def _stopped(what: str) -> int:
     print(f"\nstopped; {what}", file=sys.stderr)
-    return 130
+    return INTERRUPTED
 
 
 def _tell(options: argparse.Namespace, found: dict[str, Any], notes: tuple[str, ...]) -> None:
     """What was written, as JSON or as one path a line; notes on standard error."""
     if options.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
         return
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
