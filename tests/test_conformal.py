@@ -200,9 +200,9 @@ def test_split_calibration_uses_half() -> None:
         (18, {}, "every margin is 0: a confidence of 0.95 needs 19 natural moments.*there are 18"),
         (18, {"calibration": "split"}, "half of all with split calibration"),
         (60, {"calibration_bins": 4}, "in each of 4 parts .* there are 60; collect 76 or more"),
-        (60, {}, "in 1 part of the proxy's range, not in 5: there are 60 .* 285 allow for 5"),
-        (120, {"confidence": 0.9}, "in 4 parts of the proxy's range, not in 5"),
-        (300, {}, None),
+        (60, {}, "in 1 part of the proxy's range, not in 5: there are 60 .* 475 allow for 5"),
+        (200, {"confidence": 0.9}, "in 4 parts of the proxy's range, not in 5"),
+        (475, {}, None),
     ],
 )
 def test_notes(natural: int, options: dict[str, Any], text: str | None) -> None:

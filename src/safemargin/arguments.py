@@ -85,9 +85,9 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         "run episodes, choose moments and measure their criticality (Algorithm 2)",
         "Run the same command again to go on after an interruption, or with larger --natural and\n"
         "--spread to extend a study. The result does not depend on --workers or --engine.\n\n"
-        "A margin of confidence 0.95 takes 19 natural moments at least, and 95 (better 285) to be\n"
-        "calibrated in each of five parts of the proxy's range; 0.99 takes 99 and 495 (1,485),\n"
-        "0.999 takes 999 and 4,995 (14,985).\n\n"
+        "A margin of confidence 0.95 takes 19 natural moments at least, and 95 (better 475) to be\n"
+        "calibrated in each of five parts of the proxy's range; 0.99 takes 99 and 495 (2,475),\n"
+        "0.999 takes 999 and 4,995 (24,975).\n\n"
         "examples:\n  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole "
         "--natural 100 --spread 100\n"
         "  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --plan  # the cost first\n"
@@ -103,7 +103,7 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
         type=int,
         default=500,
         help="moments drawn evenly from episodes (default 500); margins at a confidence of 0.95 "
-        "need 19 of them at least, at 0.99 99, at 0.999 999, and are sharper with 15 times that",
+        "need 19 of them at least, at 0.99 99, at 0.999 999, and are sharper with 25 times that",
     )
     collect.add_argument(
         "--spread", type=int, default=500, help="moments spread over proxy values (default 500)"

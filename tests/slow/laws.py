@@ -1,7 +1,7 @@
 """Laws of loss given the proxy, with known truth, and what a bound is worth under them.
 
-LISTED are of the kinds that were known when the default method was made; NEW were looked at twice
-(before and after its last change); UNSEEN were written when all was finished and looked at once.
+The default method was made with LISTED, NEW and LATER in view. FRESH were written when it was
+finished, and looked at once.
 Under each, the chance of C_n = max over n' ≤ n of c_n' ≤ x given p has a closed form.
 """
 
@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from scipy.special import expit
 from scipy.stats import beta as beta_law
-from scipy.stats import gamma, lognorm, norm
+from scipy.stats import gamma, laplace, logistic, lognorm, lomax, norm, rayleigh
 
 from safemargin.bounds import Bound
 from safemargin.margins import Margins
@@ -194,7 +194,7 @@ def _mixed_draw(p: Floats, rng: Generator) -> Floats:
     return rng.exponential(size=len(p)) * np.where(large, 2.0, 0.2)
 
 
-UNSEEN = {
+LATER = {
     # heavy tails: Weibull losses of shape 0.7 that grow more slowly than the proxy
     "weibull": Law(
         lambda u: 0.2 + 3.8 * u,
@@ -226,10 +226,83 @@ UNSEEN = {
         lambda x, p: gamma.cdf(x / (SIZES * (1 + 0.1 * p)), 1.5, scale=0.4),
     ),
 }
-"""Written when everything else was finished, and looked at once."""
 
-SEEN = {**LISTED, **NEW}
-LAWS = {**SEEN, **UNSEEN}
+
+EITHER = 0.3  # how often the loss goes with the proxy
+
+
+def _either_draw(p: Floats, rng: Generator) -> Floats:
+    by_proxy = rng.random(len(p)) < EITHER
+    return np.where(by_proxy, p * rng.gamma(2, 0.4, len(p)), rng.gamma(2, 0.15, len(p)))
+
+
+def _growth(p: Floats) -> Floats:
+    """How much of a loss has come about after n actions, [points, n]."""
+    return 1 - np.exp(-np.array(N_VALUES) * (0.05 + 0.1 * p))
+
+
+def _gains_below(x: Floats, chance: Callable[[Floats], Floats]) -> Floats:
+    """P(C_n ≤ x) where c_n = s_n · z and z, below y with this chance, may be negative."""
+    return chance(np.where(x >= 0, x / SIZES, x / SIZES[0]))
+
+
+FRESH = {
+    # losses and gains around a slow rise, with exponential tails on both sides
+    "laplace": Law(
+        lambda u: beta_law.ppf(u, 2, 5),
+        _shared(lambda p, rng: p + rng.laplace(0, 0.25, size=len(p))),
+        lambda x, p: _gains_below(x, lambda y: laplace.cdf(y, p, 0.25)),
+    ),
+    # the square root of the proxy times a Rayleigh law
+    "rayleigh": Law(
+        lambda u: np.sqrt(-np.log1p(-u)),
+        _shared(lambda p, rng: np.sqrt(p) * rng.rayleigh(0.5, size=len(p))),
+        lambda x, p: rayleigh.cdf(x / (SIZES * np.sqrt(p)), scale=0.5),
+    ),
+    # in three moments of ten the loss goes with the proxy, in the others it does not
+    "either": Law(
+        lambda u: 0.3 + 2.7 * u**2,
+        _shared(_either_draw),
+        lambda x, p: (
+            EITHER * gamma.cdf(x / SIZES, 2, scale=0.4 * p)
+            + (1 - EITHER) * gamma.cdf(x / SIZES, 2, scale=0.15)
+        ),
+    ),
+    # a loss comes about gradually with n, and sooner for higher proxies
+    "gradual": Law(
+        lambda u: 5 * u,
+        lambda p, rng: rng.gamma(3, 0.4, len(p))[:, None] * _growth(p[:, None]),
+        lambda x, p: gamma.cdf(x / _growth(p), 3, scale=0.4),
+    ),
+    # two crowds of proxies far apart, a linear rise, logistic noise
+    "crowds": Law(
+        lambda u: np.where(u < 0.8, u / 0.8, 5 + (u - 0.8) / 0.2),
+        _shared(lambda p, rng: 0.5 + 0.3 * p + rng.logistic(0, 0.15, size=len(p))),
+        lambda x, p: _gains_below(x, lambda y: logistic.cdf(y, 0.5 + 0.3 * p, 0.15)),
+    ),
+    # very heavy tails: a Lomax law of shape 3 that grows with the square of the proxy
+    "lomax": Law(
+        lambda u: norm.ppf(0.5 + u / 2) + 0.2,
+        _shared(lambda p, rng: 0.2 * p**2 * rng.pareto(3, size=len(p))),
+        lambda x, p: lomax.cdf(x / (SIZES * 0.2 * p**2), 3),
+    ),
+    # every random action adds something of its own: a gamma process in n
+    "adding": Law(
+        _gamma_natural,
+        lambda p, rng: np.cumsum(
+            rng.gamma(0.1 * p[:, None] * np.diff(N_VALUES, prepend=0), 0.6), axis=1
+        ),
+        lambda x, p: gamma.cdf(x, 0.1 * p * np.array(N_VALUES), scale=0.6),
+    ),
+    # a soft step: losses between nothing and everything, pushed upwards by the proxy
+    "soft": Law(
+        lambda u: np.log(u / (1 - u)),
+        _shared(lambda p, rng: rng.beta(1 + 2 * expit(p), 3 - 2 * expit(p))),
+        lambda x, p: beta_law.cdf(x / SIZES, 1 + 2 * expit(p), 3 - 2 * expit(p)),
+    ),
+}
+
+LAWS = {**LISTED, **NEW, **LATER, **FRESH}
 
 
 @dataclass(frozen=True)

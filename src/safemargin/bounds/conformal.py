@@ -41,6 +41,10 @@ POINTS: Floats = np.linspace(0, 1, 101)
 
 MOST_BINS = 5
 
+ROOM = 5
+"""A bin holds so many times what its calibration needs at least: the highest scores of fewer
+moments are mostly chance."""
+
 Curve = Callable[[Floats, Floats, Integers, int, float], tuple[Floats, Floats]]
 """(ranks [rows], losses [rows], folds [rows], fold count, β) → percentile, scale.
 
@@ -250,15 +254,14 @@ def _at(values: Floats, fold: Integers, ranks: Floats) -> Floats:
 
 
 def _bin_count(moments: int, options: Options) -> int:
-    """As many bins as asked for; else up to five, with three times what each needs at least.
+    """As many bins as asked for; else up to five with room in each.
 
-    With no more than it needs, a bin is raised to its largest score, which is mostly chance, and
-    the lift carries the chance of one bin into all above it.
+    With no more than it needs, a bin is raised to its largest score, and the lift carries the
+    chance of one bin into all above it.
     """
     if options.calibration_bins is not None:
         return options.calibration_bins
-    roomy = 3 * moments_needed(options.confidence, 1)
-    return max(1, min(MOST_BINS, moments // roomy))
+    return max(1, min(MOST_BINS, moments // (ROOM * moments_needed(options.confidence, 1))))
 
 
 def _notes(parts: list[_Calibrated], have: int, bins: int, options: Options) -> list[str]:
@@ -272,7 +275,7 @@ def _notes(parts: list[_Calibrated], have: int, bins: int, options: Options) -> 
         return [
             f"calibrated in {bins} part{'s' * (bins > 1)} of the proxy's range, not in "
             f"{MOST_BINS}: there are {have} natural moments to calibrate on{half}; "
-            f"{3 * moments_needed(options.confidence, MOST_BINS)} allow for {MOST_BINS}"
+            f"{ROOM * moments_needed(options.confidence, MOST_BINS)} allow for {MOST_BINS}"
         ]
     if max(int(part.counts.max()) for part in parts) < needed:
         each = f" in each of {bins} parts of the proxy's range" * (bins > 1)
