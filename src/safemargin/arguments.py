@@ -12,6 +12,7 @@ import safemargin
 from safemargin.commands import numbers, whole_numbers
 from safemargin.oversight_commands import add_oversight_commands
 from safemargin.page_commands import add_page_commands
+from safemargin.reproduce_commands import add_reproduce_commands
 from safemargin.settings import ActionChoice, Settings, TrialPlan
 
 ENVIRONMENT_HELP = (
@@ -168,9 +169,11 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
     plot = command("plot", "draw densities, margins and proxies of a study", "")
     export = command(
         "export",
-        "write a study's tuples as a table",
-        "The same table is the view `tuples` of STUDY/study.db:\n"
-        "  sqlite3 STUDY/study.db 'SELECT * FROM tuples LIMIT 5'",
+        "write a study's tuples, or the steps of its episodes, as a table",
+        "The table of tuples is the view `tuples` of STUDY/study.db, too:\n"
+        "  sqlite3 STUDY/study.db 'SELECT * FROM tuples LIMIT 5'\n\n"
+        "examples:\n  safemargin export runs/pong -o tuples.parquet\n"
+        "  safemargin export runs/pong --steps -o steps.csv",
     )
     compare = command(
         "compare",
@@ -223,6 +226,14 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
     export.add_argument(
         "-o", "--output", type=Path, required=True, help="the file, .csv or .parquet"
     )
+    export.add_argument(
+        "--steps",
+        action="store_true",
+        help="reward and proxies at every step of the natural episodes, instead of the tuples",
+    )
+    export.add_argument(
+        "--episodes", type=int, metavar="K", help="with --steps: of the first K episodes only"
+    )
 
     margin = command(
         "margin",
@@ -251,6 +262,7 @@ exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad
 
     add_page_commands(command)
     add_oversight_commands(command)
+    add_reproduce_commands(command)
 
     zoo = command(
         "zoo",

@@ -18,6 +18,7 @@ from safemargin.commands import BAD_INPUT, FINDING, INTERRUPTED, OK, print_json
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 from safemargin.oversight_commands import OVERSIGHT_COMMANDS
 from safemargin.page_commands import PAGE_COMMANDS
+from safemargin.reproduce_commands import REPRODUCE_COMMANDS
 from safemargin.settings import Settings
 
 
@@ -380,7 +381,7 @@ def run_export(options: argparse.Namespace) -> int:
     from safemargin.study import Study
 
     with Study.open(options.study) as study:
-        written = study.export(options.output)
+        written = study.export(options.output, steps=options.steps, episodes=options.episodes)
     if options.json:
         print_json({"table": str(written)})
     else:
@@ -470,6 +471,7 @@ COMMANDS = {
     "export": run_export,
     **PAGE_COMMANDS,
     **OVERSIGHT_COMMANDS,
+    **REPRODUCE_COMMANDS,
     "zoo": run_zoo,
     "demo": run_demo,
 }

@@ -1,13 +1,21 @@
-"""A study's tuples as a table for other tools: CSV or Parquet."""
+"""A study as tables for other tools, CSV or Parquet: its tuples, and the steps of its episodes."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
 from safemargin.files import written_whole
-from safemargin.store import Store
+from safemargin.grouping import group_labels
+from safemargin.records import Array
+from safemargin.store import Store, unpack
+
+Columns = Mapping[str, Sequence[Any] | Array]
 
 COLUMNS = (
     "phase",
@@ -27,12 +35,59 @@ COLUMNS = (
 
 
 def export_tuples(store: Store, path: Path) -> Path:
-    """One row for each moment, proxy and n."""
+    """One row for each moment, proxy and n; moments of one `group` belong together (copies)."""
     rows = store.query(
         f"SELECT {', '.join(COLUMNS)} FROM tuples ORDER BY phase, episode, life, proxy, n"
     )
     if not rows:
         raise StudyIncomplete(f"the study in {store.folder} holds no tuples to export yet")
+    columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    for name in ("exact", "capped"):
+        columns[name] = [bool(value) for value in columns[name]]
+    keys = [row[:3] for row in rows]
+    moments = list(dict.fromkeys(keys))
+    group_of = dict(zip(moments, group_labels(store, moments).tolist(), strict=True))
+    return _write({**columns, "group": [group_of[key] for key in keys]}, path)
+
+
+def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Path:
+    """One row for each step of the natural episodes (the first so many): reward and proxies.
+
+    A proxy that looks at n has a column for each n.
+    """
+    found = store.query(
+        "SELECT phase, episode, life, opening, ended, steps, rewards FROM episodes "
+        "WHERE phase = 'natural' ORDER BY episode, life LIMIT ?",
+        -1 if episodes is None else episodes,
+    )
+    if not found:
+        raise StudyIncomplete(f"the study in {store.folder} holds no natural episodes yet")
+    pieces: dict[str, list[Array]] = {}
+    for phase, episode, life, opening, ended, steps, rewards in found:
+        told: dict[str, Array] = {
+            "episode": np.full(steps, episode),
+            "life": np.full(steps, life),
+            "step": np.arange(steps),
+            "opening": np.arange(steps) < opening,
+            "ended": np.full(steps, ended),
+            "reward": unpack(rewards),
+        }
+        for name, packed in store.query(
+            "SELECT proxy, proxies FROM episode_proxies "
+            "WHERE phase = ? AND episode = ? AND life = ? ORDER BY proxy",
+            *(phase, episode, life),
+        ):
+            values = unpack(packed).astype(np.float32)
+            if values.ndim == 1:
+                told[name] = values
+            else:
+                told |= {f"{name}_{at}": column for at, column in enumerate(values.T)}
+        for name, piece in told.items():
+            pieces.setdefault(name, []).append(piece)
+    return _write({name: np.concatenate(parts) for name, parts in pieces.items()}, path)
+
+
+def _write(columns: Columns, path: Path) -> Path:
     try:
         if path.suffix == ".csv":
             with (
@@ -40,10 +95,10 @@ def export_tuples(store: Store, path: Path) -> Path:
                 open(place, "w", newline="", encoding="utf-8") as file,
             ):
                 writer = csv.writer(file)
-                writer.writerow(COLUMNS)
-                writer.writerows(rows)
+                writer.writerow(columns)
+                writer.writerows(zip(*columns.values(), strict=True))
         elif path.suffix == ".parquet":
-            _write_parquet(rows, path)
+            _write_parquet(columns, path)
         else:
             raise InvalidInput(f"cannot export to {path.name!r}: end the name in .csv or .parquet")
     except OSError as error:
@@ -51,14 +106,12 @@ def export_tuples(store: Store, path: Path) -> Path:
     return path
 
 
-def _write_parquet(rows: list[tuple[object, ...]], path: Path) -> None:
+def _write_parquet(columns: Columns, path: Path) -> None:
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError:
         raise MissingExtra("exporting to Parquet", extra="parquet") from None
-    columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-    for name in ("exact", "capped"):
-        columns[name] = [bool(value) for value in columns[name]]
+    table = arrow.table(dict(columns))
     with written_whole(path) as place:
-        parquet.write_table(arrow.table(columns), place)
+        parquet.write_table(table, place, compression="zstd")

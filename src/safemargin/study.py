@@ -459,10 +459,15 @@ class Study:
             for name, figure in figures.items()
         ]
 
-    def export(self, path: str | Path) -> Path:
-        """Write the tuples (every moment, n and proxy) as .csv or .parquet."""
-        from safemargin.export import export_tuples
+    def export(self, path: str | Path, *, steps: bool = False, episodes: int | None = None) -> Path:
+        """Write the tuples (every moment, n and proxy) as .csv or .parquet.
 
+        With `steps`: reward and proxies at every step of the (first so many) natural episodes.
+        """
+        from safemargin.export import export_steps, export_tuples
+
+        if steps:
+            return export_steps(self._store, Path(path), episodes=episodes)
         return export_tuples(self._store, Path(path))
 
     # -- inside --------------------------------------------------------------------------------
