@@ -303,6 +303,8 @@ FRESH = {
 }
 
 LAWS = {**LISTED, **NEW, **LATER, **FRESH}
+ATOMS = frozenset({"onset", "capped"})
+"""Laws whose losses have an atom that reaches the percentile."""
 
 
 @dataclass(frozen=True)

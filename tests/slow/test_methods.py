@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from laws import FRESH, LAWS, N_VALUES, Law, draw_study, judge
+from laws import ATOMS, FRESH, LAWS, N_VALUES, Law, draw_study, judge
 from scipy.special import stdtrit
 from worth import Line, average, line
 
@@ -46,8 +46,9 @@ class TestTheDefault:
     ) -> None:
         for law, found in lines(moments, confidence, "calibrated").items():
             assert found.coverage >= confidence - 0.01 - NOISE, law
-            # The oracle covers more than β where the law has steps or falls with the proxy.
-            assert found.coverage <= max(confidence, found.allowed) + 0.02 + NOISE, law
+            # Where losses have an atom, the true percentile itself may cover more than β.
+            least = found.allowed if law in ATOMS else confidence
+            assert found.coverage <= least + 0.02 + NOISE, law
 
     def test_it_holds_in_every_fifth_of_the_range(self, moments: int, confidence: float) -> None:
         for law, found in lines(moments, confidence, "calibrated").items():
