@@ -1,0 +1,56 @@
+"""Build reproduction/README.md and its figures from the stored studies: make reproduce.
+
+Nothing is simulated. The page's text stands in page.md; what is in {{double braces}} there is
+filled in by the function of that name in tables.py or supervision.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+import supervision
+import tables
+from figures import draw_all
+from stored import stored_studies
+
+HERE = Path(__file__).parent
+NOTE = "<!-- Built by `make reproduce` from page.md and studies/. Do not edit. -->\n\n"
+
+
+def build_page(template: str, studies: tables.Studies) -> str:
+    """The page with every table filled in."""
+
+    def fill(found: re.Match[str]) -> str:
+        name = found[1]
+        maker = getattr(tables, name, None) or getattr(supervision, name)
+        text: str = maker(studies)
+        return text
+
+    return NOTE + re.sub(r"\{\{(\w+)\}\}", fill, template)
+
+
+def main() -> None:
+    """Read the command line and build."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=HERE, metavar="FOLDER", help="for README.md, figures/"
+    )
+    options = parser.parse_args()
+    began = time.monotonic()
+    studies = stored_studies(options.studies)
+    if not studies:
+        parser.error(f"there is no finished study in {options.studies}")
+    template = (HERE / "page.md").read_text(encoding="utf-8")
+    options.output.mkdir(parents=True, exist_ok=True)
+    figures = draw_all(studies, options.output / "figures")
+    page = options.output / "README.md"
+    page.write_text(build_page(template, studies), encoding="utf-8")
+    print(f"{page} and {len(figures)} figures in {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

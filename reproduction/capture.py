@@ -1,0 +1,58 @@
+"""Loss capture: how many deaths lie among the decisions that a proxy, or a margin, would pick.
+
+The death of an episode is its last decision. A budget is a share of all decisions of the episodes;
+those with the highest proxies (the lowest margins) are looked at first. Among decisions that rank
+alike, looked at or not is left to chance, and counted as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from safemargin.records import Floats
+
+BUDGETS = np.linspace(0, 1, 201)
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """Share of deaths captured at each budget, with a 95 % band over episodes."""
+
+    share: Floats  # [budgets]
+    low: Floats  # [budgets]
+    high: Floats  # [budgets]
+    deaths: int
+
+    def at(self, budget: float) -> tuple[float, float, float]:
+        """Share, lower and upper end of the band."""
+        return tuple(  # type: ignore[return-value]
+            float(np.interp(budget, BUDGETS, values))
+            for values in (self.share, self.low, self.high)
+        )
+
+
+def capture(ranks: Sequence[Floats], died: Sequence[bool], seed: int = 0) -> Capture:
+    """From the rank of each decision (higher: looked at first), [steps] for each episode."""
+    rng = np.random.default_rng(seed)
+    everyone = np.arange(len(ranks))
+    curves = [_curve(ranks, died, everyone)]
+    for _ in range(RESAMPLES):
+        curves.append(_curve(ranks, died, rng.integers(len(ranks), size=len(ranks))))
+    low, high = np.quantile(curves[1:], [0.025, 0.975], axis=0)
+    return Capture(curves[0], low, high, int(np.sum(died)))
+
+
+def _curve(ranks: Sequence[Floats], died: Sequence[bool], chosen: np.ndarray) -> Floats:
+    every = np.sort(np.concatenate([ranks[index] for index in chosen]))
+    last = np.array([ranks[index][-1] for index in chosen if died[index]])
+    if not len(last):
+        return np.full(len(BUDGETS), np.nan)
+    # The shares of all decisions that rank above a death, and above or beside it.
+    above = 1 - np.searchsorted(every, last, side="right") / len(every)
+    beside = 1 - np.searchsorted(every, last, side="left") / len(every)
+    caught = (BUDGETS[:, None] - above) / np.maximum(beside - above, 1e-12)  # [budgets, deaths]
+    return np.clip(caught, 0, 1).mean(axis=1)

@@ -1,0 +1,106 @@
+"""The paper's figures, and a few more, from stored studies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from capture import BUDGETS
+from matplotlib.figure import Figure
+from paper_values import AGENTS, CAPTURED
+from stored import StoredStudy
+from tables import BUDGET, captures, margins_of
+
+from safemargin import plots
+from safemargin.bounds import fit_bound
+
+DPI = 90
+"""Small files: the pictures lie in the repository."""
+STYLES = ("-", "--", ":", "-.")
+
+Studies = Mapping[str, StoredStudy]
+
+
+def draw_all(studies: Studies, folder: Path) -> list[Path]:
+    """Every figure that the studies allow for."""
+    figures: dict[str, Figure] = {}
+    for agent in AGENTS:
+        if agent not in studies:
+            continue
+        study = studies[agent]
+        tuples = study.tuples()
+        densities = plots.kde_info(tuples, minimum_bandwidth=study.about["minimum_bandwidth"])
+        figures[f"{agent}-densities"] = plots.kde_figure(densities)
+        figures[f"{agent}-proxies"] = plots.histogram_figure(plots.histogram_info(tuples))
+        for method in ("paper", "calibrated"):
+            heatmap = plots.heatmap_info(margins_of(study, method))
+            figures[f"{agent}-margins-{method}"] = plots.heatmap_figure(heatmap)
+    if any(agent in studies for agent in CAPTURED):
+        figures["loss-capture"] = capture_figure(studies)
+    if "pong-apex-dense" in studies:
+        figures["pong-apex-dense"] = dense_figure(studies["pong-apex-dense"])
+    return [
+        plots.save_figure(figure, folder / f"{name}.png", dpi=DPI)
+        for name, figure in figures.items()
+    ]
+
+
+def capture_figure(studies: Studies) -> Figure:
+    """Deaths captured against the share of decisions looked at."""
+    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    panels = figure.subplots(1, len(CAPTURED), sharey=True)
+    for axes, (agent, paper) in zip(panels, CAPTURED.items(), strict=True):
+        axes.set_title(agent)
+        axes.set_xlabel("share of decisions looked at")
+        axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, label="at random")
+        axes.plot([BUDGET], [paper], "k*", markersize=11, label=f"the paper: {paper:.0%} at 5 %")
+        if agent in studies:
+            for place, (name, found) in enumerate(captures(studies[agent]).items()):
+                label = "lowest margin" if name == "margin" else f"highest {plots.readable(name)}"
+                (line,) = axes.plot(
+                    BUDGETS, found.share, STYLES[place % len(STYLES)], linewidth=1.6, label=label
+                )
+                if name in ("margin", studies[agent].default_proxy):
+                    axes.fill_between(
+                        BUDGETS, found.low, found.high, color=line.get_color(), alpha=0.15
+                    )
+        axes.legend(loc="lower right", fontsize=8, frameon=False)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+    panels[0].set_ylabel("share of deaths captured")
+    return figure
+
+
+def dense_figure(study: StoredStudy) -> Figure:
+    """The bound against n at a few proxies: every n, and the powers of two alone."""
+    tuples = study.tuples()
+    natural = tuples.phases == "natural"
+    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, method in zip(panels, ("paper", "calibrated"), strict=True):
+        bound = fit_bound(
+            tuples.proxies,
+            tuples.criticalities,
+            tuples.n_values,
+            method=method,
+            natural=natural,
+            groups=tuples.groups,
+            minimum_bandwidth=study.about["minimum_bandwidth"],
+        )
+        kept = bound.grid[0]
+        powers = [n for n in tuples.n_values if n & (n - 1) == 0]
+        for place, level in enumerate((0.1, 0.5, 0.9)):
+            proxy = float(kept[round(level * (len(kept) - 1))])
+            curve = bound.at(np.array([proxy]))[0]  # [n]
+            (line,) = axes.plot(
+                tuples.n_values, curve, STYLES[place], label=f"proxy {proxy:.2f}", linewidth=1.6
+            )
+            at = [tuples.n_values.index(n) for n in powers]
+            axes.plot(powers, curve[at], "o", color=line.get_color(), markersize=5)
+        title = "the paper's fit, each n by itself" if method == "paper" else "the default, C_n"
+        axes.set_title(title)
+        axes.set_xlabel("n random actions")
+        axes.legend(fontsize=8, frameon=False)
+    panels[0].set_ylabel("95 % bound on the loss")
+    return figure

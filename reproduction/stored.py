@@ -1,0 +1,124 @@
+"""The stored studies of the reproduction: tuples and steps, read without simulating anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as parquet
+
+from safemargin.margins import Margins, fit_margins
+from safemargin.records import Floats, Tuples
+from safemargin.reproduce import ABOUT_FILE, STEPS_FILE, TUPLES_FILE
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Life:
+    """One episode after its opening."""
+
+    rewards: Floats  # [steps]
+    proxies: dict[str, Floats]  # name → [steps]
+    died: bool
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """What `safemargin reproduce` kept of one study."""
+
+    folder: Path
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Agent, settings, counts, cost."""
+        known: dict[str, Any] = json.loads((self.folder / ABOUT_FILE).read_text(encoding="utf-8"))
+        return known
+
+    @property
+    def proxies(self) -> list[str]:
+        return list(self.about["proxies"])
+
+    @property
+    def default_proxy(self) -> str:
+        return str(self.about["default_proxy"])
+
+    @cached_property
+    def _tuples(self) -> Columns:
+        return _read(self.folder / TUPLES_FILE)
+
+    def tuples(self, proxy: str | None = None) -> Tuples:
+        """The moments that are measured for every n, as `Study.tuples` gives them."""
+        name = proxy or self.default_proxy
+        chosen = self._tuples["proxy"] == name
+        columns = {key: values[chosen] for key, values in self._tuples.items()}
+        n_values = tuple(int(n) for n in np.unique(columns["n"]))
+        keys = np.stack([columns[key] for key in ("phase", "episode", "life")], axis=1).astype(str)
+        _, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+        whole = (counts == len(n_values))[inverse.reshape(-1)]
+        columns = {key: values[whole] for key, values in columns.items()}
+        order = np.lexsort([columns[key] for key in ("n", "life", "episode", "phase")]).reshape(
+            -1, len(n_values)
+        )  # [moments, n]
+        once = order[:, 0]
+        return Tuples(
+            phases=columns["phase"][once].astype(np.str_),
+            indices=columns["episode"][once],
+            steps=columns["step"][once],
+            proxies=columns["proxy_value"][once],
+            criticalities=columns["criticality"][order],
+            half_widths=columns["half_width"][order],
+            trials=columns["trials"][order],
+            n_values=n_values,
+            proxy=name,
+            groups=columns["group"][once],
+        )
+
+    @cached_property
+    def lives(self) -> list[Life]:
+        """The kept natural episodes, in the order of their games and lives."""
+        steps = _read(self.folder / STEPS_FILE)
+        keys = np.stack([steps["episode"], steps["life"]], axis=1)
+        found = []
+        for key in np.unique(keys, axis=0):
+            rows = np.flatnonzero((keys == key).all(axis=1) & ~steps["opening"])
+            if len(rows):
+                found.append(
+                    Life(
+                        rewards=steps["reward"][rows],
+                        proxies={name: steps[name][rows].astype(float) for name in self.proxies},
+                        died=str(steps["ended"][rows[0]]) == "terminated",
+                    )
+                )
+        return found
+
+    def fit(self, method: str, *, proxy: str | None = None) -> Margins:
+        """Margins at β = 0.95 from all moments."""
+        tuples = self.tuples(proxy)
+        return fit_margins(
+            tuples.proxies,
+            tuples.criticalities,
+            tuples.n_values,
+            0.95,
+            method,
+            natural=tuples.phases == "natural",
+            groups=tuples.groups,
+            minimum_bandwidth=self.about["minimum_bandwidth"],
+            proxy=tuples.proxy,
+        )
+
+
+def stored_studies(folder: Path) -> dict[str, StoredStudy]:
+    """Every finished study in a folder, by name."""
+    found = sorted(path.parent for path in folder.glob(f"*/{ABOUT_FILE}"))
+    return {path.name: StoredStudy(path) for path in found}
+
+
+def _read(path: Path) -> Columns:
+    table = parquet.read_table(path)
+    return {name: np.asarray(table[name].to_pylist()) for name in table.column_names}

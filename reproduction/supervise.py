@@ -1,0 +1,253 @@
+"""Does supervision help? Play on with an overseer who acts in a small share of the decisions.
+
+python reproduction/supervise.py beamrider-a3c
+
+The overseer stands in for a skilled human: a lookahead that tries each action in the emulator, lets
+the agent go on, and takes the best. It may act in `--budget` of the decisions; what differs is who
+chooses them: chance, the highest proxies, the lowest margins, or the highest true criticality (of
+one random action, measured at every decision, which nobody could afford). All play the same games.
+Thresholds come from the agent's stored study; that of true criticality from decisions of the
+unsupervised games. Results go to studies/AGENT/supervision.json; run it again to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stored import StoredStudy
+
+from safemargin.coalescing import Meetings
+from safemargin.console import ProgressBar
+from safemargin.criticality import Randomness
+from safemargin.engines.base import Job, Worker
+from safemargin.environments import EnvironmentSpec
+from safemargin.files import written_whole
+from safemargin.lanes import Lanes, Trial
+from safemargin.margins import Margins
+from safemargin.policies import load_policy
+from safemargin.proxies import PROXIES, proxy_values
+from safemargin.records import Floats
+from safemargin.rollouts import Point, Runner
+from safemargin.settings import Settings
+
+HERE = Path(__file__).parent
+RESULT = "supervision.json"
+TOLERANCE = 0.5
+PILOT_EVERY = 5
+"""In unsupervised games, true criticality is measured at one of so many decisions."""
+STRATEGIES = ("nobody", "random", "proxy", "margin", "criticality")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every game has in common."""
+
+    agent: str
+    budget: float
+    decisions: int
+    lookahead: int
+
+
+@dataclass(frozen=True)
+class Played:
+    """One game (and those after it) of so many decisions."""
+
+    strategy: str
+    game: int
+    decisions: int
+    deaths: int
+    reward: float
+    looked_at: int
+    overruled: int
+    criticalities: list[float]
+    """Of the pilot's decisions."""
+
+
+class Threshold:
+    """The highest share of some values: above the threshold always, at the threshold sometimes."""
+
+    def __init__(self, values: Floats, share: float) -> None:
+        self.level = float(np.quantile(values, 1 - share, method="higher"))
+        above, beside = np.mean(values > self.level), np.mean(values == self.level)
+        self.chance = float(np.clip((share - above) / max(beside, 1e-12), 0, 1))
+
+    def picks(self, value: float, rng: np.random.Generator) -> bool:
+        """Whether a decision of this value is looked at."""
+        drawn = rng.random()
+        return value > self.level or (value == self.level and drawn < self.chance)
+
+
+class Supervisor:
+    """An agent in its game, and the lookahead that may act for it."""
+
+    def __init__(self, study: StoredStudy, plan: Plan) -> None:
+        self.study = study
+        self.plan = plan
+        policy = load_policy(f"zoo:{plan.agent}")
+        if policy.identity != study.about["policy"]["identity"]:
+            raise SystemExit(f"the study of {plan.agent} was made with another agent")
+        gamma = study.about["settings"]["gamma"]
+        settings = Settings(
+            gamma=gamma, n_values=(1,), horizon_error=gamma ** (plan.lookahead - 0.5)
+        )
+        environment = EnvironmentSpec.parse(study.about["environment"]["name"])
+        job = Job(
+            environment=environment,
+            policy=policy,
+            settings=settings,
+            proxies=(),
+            way="snapshot",
+            randomness=Randomness(environment=False, policy=False),
+        )
+        self.runner: Runner = Worker(job).runner
+        self.actions = int(self.runner.simulator.env.action_space.n)  # type: ignore[attr-defined]
+        self.proxy = PROXIES[study.default_proxy]
+
+    def returns(self) -> Floats:
+        """The discounted return of each action here, if the agent goes on after it, [actions]."""
+        runner = self.runner
+        simulator = runner.simulator
+        point = Point(simulator.save(), None)
+        meetings = Meetings(runner.settings.horizon)
+        lanes = Lanes(runner, point, meetings)
+        # A random action is made from a uniform number: these make each action in turn.
+        trials = [
+            Trial(np.array([[(action + 0.5) / self.actions]])) for action in range(self.actions)
+        ]
+        waiting = list(trials)
+        while waiting or not all(trial.rollout.last.finished for trial in trials):
+            while waiting and lanes.free:
+                lanes.start(waiting.pop(0))
+            lanes.advance()
+        simulator.restore(point.snapshot)
+        return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])
+
+    def play(self, strategy: str, game: int, look: Callable[..., bool]) -> Played:
+        """So many decisions, over as many lives and games as it takes."""
+        runner, plan = self.runner, self.plan
+        simulator = runner.simulator
+        rng = np.random.default_rng([STRATEGIES.index(strategy), game])
+        seed = 1_000 * game
+        observation = simulator.reset(seed)
+        deaths = looked_at = overruled = 0
+        reward, criticalities = 0.0, []
+        for decision in range(plan.decisions):
+            rows, _ = runner.scores([observation], [None])
+            own = int(runner.choose(rows[0], None, simulator.mask))
+            taken, found = own, None
+            if strategy == "criticality" or (strategy == "nobody" and decision % PILOT_EVERY == 0):
+                found = self.returns()
+                criticality = float(found[own] - found.mean())
+                if strategy == "nobody":
+                    criticalities.append(criticality)
+            value = criticality if strategy == "criticality" else self._proxy(rows[0])
+            if look(value, rng):
+                looked_at += 1
+                found = self.returns() if found is None else found
+                if found[own] < found.max():
+                    taken = int(found.argmax())
+                    overruled += 1
+            step = simulator.step(taken)
+            reward += step.reward
+            observation = step.observation
+            if step.terminated or step.truncated:
+                deaths += step.terminated
+                if simulator.game_goes_on:
+                    observation = simulator.next_life()
+                else:
+                    seed += 1
+                    observation = simulator.reset(seed)
+        return Played(
+            strategy, game, plan.decisions, deaths, reward, looked_at, overruled, criticalities
+        )
+
+    def _proxy(self, row: Any) -> float:
+        space = self.runner.simulator.env.action_space
+        return float(proxy_values(self.proxy, row[None], action_space=space)[0])
+
+
+def looker(
+    strategy: str, study: StoredStudy, margins: Margins | None, plan: Plan, pilot: Floats
+) -> Callable[[float, np.random.Generator], bool]:
+    """Which decisions a strategy looks at, from their proxy (or true criticality)."""
+    if strategy == "nobody":
+        return lambda value, rng: False
+    if strategy == "random":
+        return lambda value, rng: bool(rng.random() < plan.budget)
+    if strategy == "criticality":
+        return Threshold(pilot, plan.budget).picks
+    proxies = np.concatenate([life.proxies[study.default_proxy] for life in study.lives])
+    if strategy == "proxy":
+        return Threshold(proxies, plan.budget).picks
+    assert margins is not None
+    lookup = margins
+    granted = -np.asarray(lookup.lookup(proxies, TOLERANCE).margin, dtype=float)
+    threshold = Threshold(granted, plan.budget)
+    return lambda value, rng: threshold.picks(-float(lookup.lookup(value, TOLERANCE).margin), rng)
+
+
+def play_one(folder: Path, plan: Plan, strategy: str, game: int, pilot: list[float]) -> Played:
+    """One game in a process of its own."""
+    study = StoredStudy(folder)
+    margins = study.fit("calibrated") if strategy == "margin" else None
+    look = looker(strategy, study, margins, plan, np.array(pilot))
+    return Supervisor(study, plan).play(strategy, game, look)
+
+
+def main() -> None:
+    """Read the command line and play what is not yet there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("agent", metavar="AGENT", help="a bundled agent with a stored study")
+    parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
+    parser.add_argument("--games", type=int, default=32, help="of each strategy (default 32)")
+    parser.add_argument("--decisions", type=int, default=1500, help="of a game (default 1500)")
+    parser.add_argument("--budget", type=float, default=0.05, help="default 0.05")
+    parser.add_argument("--lookahead", type=int, default=150, metavar="STEPS", help="default 150")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    folder = options.studies / options.agent
+    plan = Plan(options.agent, options.budget, options.decisions, options.lookahead)
+    path = folder / RESULT
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if kept is not None and kept["plan"] != asdict(plan):
+        parser.error(f"{path} was played with another plan, {kept['plan']}; move it away first")
+    played = [Played(**one) for one in kept["played"]] if kept else []
+    with ProgressBar() as progress:
+        progress.stage("supervise", total=options.games * len(STRATEGIES), done=len(played))
+        for strategies in (("nobody",), STRATEGIES[1:]):  # the pilot first
+            pilot = [value for one in played for value in one.criticalities]
+            tasks = [
+                (strategy, game)
+                for game in range(options.games)
+                for strategy in strategies
+                if not any(one.strategy == strategy and one.game == game for one in played)
+            ]
+            for one in _in_processes(folder, plan, tasks, pilot, options.workers):
+                played.append(one)
+                progress.advance(one.decisions)
+                with written_whole(path) as place:
+                    text = {"plan": asdict(plan), "played": [asdict(each) for each in played]}
+                    place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+
+
+def _in_processes(
+    folder: Path, plan: Plan, tasks: list[tuple[str, int]], pilot: list[float], workers: int
+) -> Iterator[Played]:
+    with ProcessPoolExecutor(workers) as pool:
+        futures = [pool.submit(play_one, folder, plan, *task, pilot) for task in tasks]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""The paper's tables from stored studies, with its values beside ours, as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+from capture import Capture, capture
+from paper_values import (
+    AGENTS,
+    BEFORE_DEATH,
+    CAPTURED,
+    MARGINS_BEFORE_DEATH,
+    N_VALUES,
+    PERCENTILE_ERRORS,
+    SAMPLE_SIZES,
+)
+from stored import Life, StoredStudy
+
+from safemargin.margins import Margins
+from safemargin.records import Floats
+from safemargin.validation import Validation, validate_tuples
+
+METHODS = ("paper", "calibrated")
+TOLERANCES = (0.5, 1.0)
+MISSING = "not run"
+BUDGET = 0.05
+
+Studies = Mapping[str, StoredStudy]
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+@cache
+def validation(study: StoredStudy, method: str) -> Validation:
+    """Tables I and III, and cross-validation."""
+    return validate_tuples(
+        study.tuples(),
+        method=method,
+        tolerances=TOLERANCES,
+        minimum_bandwidth=study.about["minimum_bandwidth"],
+    )
+
+
+@cache
+def margins_of(study: StoredStudy, method: str) -> Margins:
+    """The fit of all moments."""
+    return study.fit(method)
+
+
+# -- Table I -----------------------------------------------------------------------------------
+
+
+def table_one(studies: Studies) -> str:
+    """Percentile error for each agent and n: the paper's, ours by its method, ours by default."""
+    rows = []
+    for agent in AGENTS:
+        for place, n in enumerate(N_VALUES):
+            cells = [MISSING] * 3
+            if agent in studies:
+                found = [validation(studies[agent], method).coverage[place] for method in METHODS]
+                cells = [f"{row.percentile_error:+.3f}" for row in found]
+                cells.append(f"± {found[0].standard_error:.3f} ({found[0].tested} tests)")
+            paper = f"{PERCENTILE_ERRORS[agent][place]:+.3f}"
+            rows.append([agent, str(n), paper, *cells])
+    return markdown(
+        ["agent", "n", "paper", "ours, its method", "ours, default", "binomial noise"], rows
+    )
+
+
+def cross_validated(studies: Studies) -> str:
+    """On natural moments that a fit has not seen: how often its margins fail, and their mean."""
+    rows = []
+    for agent in AGENTS:
+        for place, tolerance in enumerate(TOLERANCES):
+            cells = [MISSING] * 4
+            if agent in studies:
+                cells = []
+                for method in METHODS:
+                    chain = validation(studies[agent], method).chain
+                    row = [row for row in chain if row.phase == "natural"][place]
+                    failed = row.failed
+                    cells += [
+                        f"{failed.share:.3f} ({failed.low:.3f} – {failed.high:.3f})",
+                        f"{row.mean_margin:.2f}",
+                    ]
+            rows.append([agent, f"{tolerance:g}", *cells])
+    header = ["agent", "ζ", "its method: fails", "mean margin", "default: fails", "mean margin"]
+    return markdown(header, rows)
+
+
+# -- Table II ----------------------------------------------------------------------------------
+
+
+def margins_along(study: StoredStudy, method: str, tolerance: float) -> list[Floats]:
+    """The margin at every decision of the kept episodes."""
+    margins = margins_of(study, method)
+    # The paper's table ends below the highest proxies; above it, it takes the last column.
+    above = "nearest" if method == "paper" else "zero"
+    return [
+        np.asarray(
+            margins.lookup(life.proxies[study.default_proxy], tolerance, above=above).margin,
+            dtype=float,
+        )
+        for life in study.lives
+    ]
+
+
+def before_death(lives: Sequence[Life], margins: Sequence[Floats]) -> list[tuple[float, float]]:
+    """Mean and sd of the margin some steps before each death, and over all decisions."""
+    found = []
+    for back in BEFORE_DEATH:
+        at = [
+            margin[-back]
+            for life, margin in zip(lives, margins, strict=True)
+            if life.died and len(margin) >= back
+        ]
+        found.append((float(np.mean(at)), float(np.std(at))) if at else (math.nan, math.nan))
+    every = np.concatenate(margins)
+    return [*found, (float(every.mean()), float(every.std()))]
+
+
+def table_two(studies: Studies) -> str:
+    """Margins before death, the paper's and ours."""
+    rows = []
+    for (tolerance, agent), paper in MARGINS_BEFORE_DEATH.items():
+        rows.append([f"{tolerance:g}", agent, "paper", *map(_mean_and_sd, paper)])
+        for method in METHODS:
+            cells = [MISSING] * 4
+            if agent in studies:
+                study = studies[agent]
+                along = margins_along(study, method, tolerance)
+                cells = [_mean_and_sd(pair) for pair in before_death(study.lives, along)]
+            name = "ours, its method" if method == "paper" else "ours, default"
+            rows.append(["", "", name, *cells])
+    header = ["ζ", "agent", "", *(f"{back} before death" for back in BEFORE_DEATH), "all steps"]
+    return markdown(header, rows)
+
+
+def _mean_and_sd(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:.2f} ± {pair[1]:.2f}"
+
+
+# -- loss capture ------------------------------------------------------------------------------
+
+
+@cache
+def captures(study: StoredStudy) -> dict[str, Capture]:
+    """For the margin at ζ = 0.5 and for every proxy."""
+    died = [life.died for life in study.lives]
+    margin = margins_along(study, "calibrated", 0.5)
+    found = {"margin": capture([-values for values in margin], died)}
+    for name in study.proxies:
+        found[name] = capture([life.proxies[name] for life in study.lives], died)
+    return found
+
+
+def loss_capture(studies: Studies) -> str:
+    """The share of deaths in the 5 % of decisions that look most dangerous."""
+    rows = []
+    for agent, paper in CAPTURED.items():
+        if agent not in studies:
+            rows.append([agent, "", f"{paper:.0%}", MISSING, ""])
+            continue
+        study = studies[agent]
+        for name, found in captures(study).items():
+            share, low, high = found.at(BUDGET)
+            rows.append(
+                [
+                    agent,
+                    "lowest margin (ζ = 0.5)" if name == "margin" else f"highest `{name}`",
+                    f"{paper:.0%}" if name == study.default_proxy else "",
+                    f"{share:.0%} ({low:.0%} – {high:.0%})",
+                    str(found.deaths),
+                ]
+            )
+    return markdown(["agent", "looked at first", "paper", "ours (95 % band)", "deaths"], rows)
+
+
+# -- Table III ---------------------------------------------------------------------------------
+
+
+def table_three(studies: Studies) -> str:
+    """Bandwidth, sample size and the bound on the percentile error."""
+    rows = []
+    for agent in AGENTS:
+        paper = SAMPLE_SIZES[agent]
+        rows.append([agent, "paper", *_sizes(*paper)])
+        cells = [MISSING] * 4
+        if agent in studies:
+            (size,) = [
+                row
+                for row in validation(studies[agent], "paper").sample_sizes
+                if row.kernel == "gaussian"
+            ]
+            cells = _sizes(
+                size.bandwidth, size.spread_moments, size.sample_size, size.tight_bound or math.nan
+            )
+        rows.append(["", "ours", *cells])
+    return markdown(["agent", "", "H_p", "spread moments", "D", "bound"], rows)
+
+
+def _sizes(bandwidth: float, moments: int, size: float, bound: float) -> list[str]:
+    return [f"{bandwidth:.3g}", str(moments), f"{size:.2f}", f"{bound:.2f}"]
+
+
+# -- what was measured, and what it cost -------------------------------------------------------
+
+
+def measured(studies: Studies) -> str:
+    """Moments, distinct ones, trials and half-widths of every study."""
+    rows = []
+    for name, study in studies.items():
+        status, settings = study.about["status"], study.about["settings"]
+        half_widths = study.tuples().half_widths
+        plan = settings["trial_plan"]
+        rows.append(
+            [
+                name,
+                f"{status['moments']['natural']} + {status['moments']['spread']}",
+                f"{status['distinct_moments']} of {status['chosen_moments']}",
+                "the paper's rule" if plan == "paper" else f"fixed, {settings['trials']}",
+                f"{status['trials']:,}",
+                str(status["capped"]),
+                f"{np.median(half_widths):.2f} ({np.quantile(half_widths, 0.95):.2f})",
+            ]
+        )
+    header = ["study", "natural + spread", "distinct", "trials of a moment and n",
+              "trials", "at the cap", "half-width, median (95 %)"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def cost(studies: Studies) -> str:
+    """Simulator steps, hours of one core, and the machine."""
+    rows = []
+    for name, study in studies.items():
+        status = study.about["status"]
+        rows.append(
+            [
+                name,
+                f"{status['simulator_steps'] / 1e6:.1f} M",
+                f"{status['worker_seconds'] / 3600:.2f}",
+                study.about["machine"],
+            ]
+        )
+    return markdown(["study", "simulator steps", "hours of one core", "machine"], rows)
+
+
+# -- the paper's rule beside the fixed plan ----------------------------------------------------
+
+
+def rule_beside_plan(studies: Studies) -> str:
+    """The same moments under the paper's stopping rule and under 48 trials each."""
+    rows = []
+    for agent in ("beamrider-apex", "beamrider-a3c"):
+        if agent not in studies or f"{agent}-rule" not in studies:
+            rows.append([agent, *[MISSING] * 6])
+            continue
+        fixed, rule = (studies[name].tuples() for name in (agent, f"{agent}-rule"))
+        place = {key: at for at, key in enumerate(_keys(fixed))}
+        pairs = [(place[key], at) for at, key in enumerate(_keys(rule)) if key in place]
+        left, right = (np.array(side) for side in zip(*pairs, strict=True))
+        difference = rule.criticalities[right] - fixed.criticalities[left]  # [moments, n]
+        rows.append(
+            [
+                agent,
+                str(len(pairs)),
+                f"{rule.trials[right].sum(axis=1).mean():.0f}",
+                f"{fixed.trials[left].sum(axis=1).mean():.0f}",
+                f"{difference.mean():+.3f}",
+                f"{np.sqrt((difference**2).mean()):.3f}",
+                f"{(rule.criticalities[right] == 0).mean():.0%} / "
+                f"{(fixed.criticalities[left] == 0).mean():.0%}",
+            ]
+        )
+    header = ["agent", "moments", "trials a moment, rule", "fixed", "mean difference",
+              "root mean square", "exactly 0, rule / fixed"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def _keys(tuples: object) -> list[tuple[object, ...]]:
+    columns = (tuples.phases, tuples.indices, tuples.steps)  # type: ignore[attr-defined]
+    return list(zip(*(column.tolist() for column in columns), strict=True))
