@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_names() -> None:
     assert sorted(sm.__all__) == [
+        "AuditLog",
         "CostPlan",
         "Diagnosis",
         "Episode",
@@ -27,6 +28,7 @@ def test_names() -> None:
         "Monitor",
         "Overseen",
         "Policy",
+        "RemoteOverseer",
         "SafemarginError",
         "Settings",
         "Study",

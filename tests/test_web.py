@@ -229,7 +229,7 @@ def test_a_port_in_use(drawn_study: Path, capsys: pytest.CaptureFixture[str]) ->
     with listen("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
         assert main(["explore", str(drawn_study), "--port", port, "--no-browser"]) == 2
-    assert f"port {port} of 127.0.0.1 is in use, perhaps by another explorer" in (
+    assert f"port {port} of 127.0.0.1 is in use, perhaps by another page of safemargin" in (
         capsys.readouterr().err
     )
     assert main(["explore", str(drawn_study), "--port", "99999", "--no-browser"]) == 2

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from safemargin.audit import AuditLog
     from safemargin.criticality import true_criticality
     from safemargin.doctor import Diagnosis, examine
     from safemargin.environments import register_state
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from safemargin.policies.base import Policy
     from safemargin.proxies import register_proxy
     from safemargin.records import Episode, Estimate, Moment, Tuples
+    from safemargin.remote_overseer import RemoteOverseer
     from safemargin.settings import Settings
     from safemargin.study import Study
 
 _HOMES = {
+    "AuditLog": "audit",
     "CostPlan": "planning",
     "Diagnosis": "doctor",
     "Episode": "records",
@@ -37,6 +40,7 @@ _HOMES = {
     "Monitor": "monitor",
     "Overseen": "overseen",
     "Policy": "policies.base",
+    "RemoteOverseer": "remote_overseer",
     "SafemarginError": "errors",
     "Settings": "settings",
     "Study": "study",
@@ -53,6 +57,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AuditLog",
     "CostPlan",
     "Diagnosis",
     "Episode",
@@ -62,6 +67,7 @@ __all__ = [
     "Monitor",
     "Overseen",
     "Policy",
+    "RemoteOverseer",
     "SafemarginError",
     "Settings",
     "Study",

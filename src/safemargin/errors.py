@@ -13,7 +13,9 @@ SafemarginError
 │   ├── StudyIncomplete     not enough in it yet for what was asked
 │   ├── StudyCorrupt        the database cannot be read
 │   └── StudyBusy           another process is collecting into it
-└── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
+├── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
+├── AuditLogError           the log of a watched fleet cannot be read, written or trusted
+└── OverseerLost            whoever oversees the agent cannot be reached, and it is to stop then
 
 The command line turns any of them into one sentence and exit status 2
 (NotMeasurable is a finding, status 1).
@@ -91,6 +93,14 @@ class StudyBusy(StudyError):
 
 class MarginsFileError(SafemarginError):
     """A margins file is unreadable, truncated or of an unknown version."""
+
+
+class AuditLogError(SafemarginError):
+    """The log of a watched fleet cannot be read, written or trusted."""
+
+
+class OverseerLost(SafemarginError):
+    """Whoever oversees the agent cannot be reached or wants it to stop: it must not act."""
 
 
 def told(error: BaseException) -> str:

@@ -21,7 +21,10 @@ from safemargin.settings import Settings
 Env = gym.Env[Any, Any]
 
 Overseer = Callable[[Any, Array, Decision, Env], Any]
-"""`overseer(observation, scores, decision, env)` → an action; None: the agent's own."""
+"""`overseer(observation, scores, decision, env)` → an action; None: the agent's own.
+
+One with a true `sees_all` is asked at every decision, not only when the monitor calls.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,14 +146,16 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
         """Let the agent, or whoever oversees it, act once."""
         question = self.question
         proposed = question.proposed if action is None else action
-        answer = None
-        if question.decision.call and self.overseer is not None:
+        answer, asked = None, False
+        if self.overseer is not None:
+            asked = question.decision.call or bool(getattr(self.overseer, "sees_all", False))
+        if self.overseer is not None and asked:
             answer = self.overseer(
                 question.observation, question.scores, question.decision, self.env
             )
         taken = proposed if answer is None else answer
         observation, reward, terminated, truncated, info = self.env.step(taken)
-        said = _told(question, proposed, taken, asked=self.overseer is not None)
+        said = _told(question, proposed, taken, asked=asked)
         if terminated or truncated:
             self._question = None
             self._agent.end()
@@ -209,7 +214,7 @@ def _told(question: Question, proposed: Any, taken: Any, *, asked: bool) -> dict
         "outside": decision.outside,
         "void": decision.void,
         "why": decision.why,
-        "asked": decision.call and asked,
+        "asked": asked,
         "proposed": proposed,
         "taken": taken,
         "overruled": not np.array_equal(taken, proposed),

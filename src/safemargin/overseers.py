@@ -134,7 +134,7 @@ class Terminal:
         space = env.action_space
         self._show(f"call: {decision.why}")
         if isinstance(space, gym.spaces.Discrete):
-            names = _action_names(env, int(space.n))
+            names = action_names(env, int(space.n))
             start = int(space.start)
             for place, name in enumerate(names):
                 score = f"{scores[place]:.4g}" if np.ndim(scores) == 1 else ""
@@ -154,7 +154,8 @@ class Terminal:
             self._show(f"{text!r} is no action of {space}")
 
 
-def _action_names(env: Env, count: int) -> list[str]:
+def action_names(env: Env, count: int) -> list[str]:
+    """What the environment calls its actions, [count]; empty texts where it does not say."""
     try:
         names = [str(name) for name in env.get_wrapper_attr("get_action_meanings")()]
     except AttributeError:

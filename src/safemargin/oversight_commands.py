@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from safemargin.commands import FINDING, OK, AddCommand, numbers, print_json
+from safemargin.watch_commands import WATCH_COMMANDS, add_watch_commands
 
 
 def add_oversight_commands(command: AddCommand) -> None:
     """Declare the commands with their options."""
+    add_watch_commands(command)
     simulate = command(
         "simulate-oversight",
         "tell what calling below a margin would have cost in attention, and caught",
@@ -112,5 +114,6 @@ def run_simulate_oversight(options: argparse.Namespace) -> int:
 
 
 OVERSIGHT_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    **WATCH_COMMANDS,
     "simulate-oversight": run_simulate_oversight,
 }

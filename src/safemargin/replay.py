@@ -35,7 +35,7 @@ class Camera:
         """NoPictures where the environment cannot be made here or does not draw."""
         # No window is ever opened: pygame need not look for a screen, or complain that it has none.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-        env = _drawing(spec)
+        env = drawing_environment(spec)
         plain_atari = atari_stack(env) is not None
         # A drawing environment holds windows and the like that no snapshot should touch.
         self.simulator = make_simulator(env, way="snapshot" if plain_atari else "replay")
@@ -151,7 +151,7 @@ def render(env: Env) -> Picture:
     return picture
 
 
-def _drawing(spec: EnvironmentSpec) -> Env:
+def drawing_environment(spec: EnvironmentSpec) -> Env:
     """The environment with render_mode='rgb_array'; as it is where it draws so already."""
     arguments = {**spec.arguments, "render_mode": "rgb_array"}
     with warnings.catch_warnings():

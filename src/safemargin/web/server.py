@@ -1,4 +1,4 @@
-"""Serving the explorer on this machine, and opening it in a browser."""
+"""Serving a page on this machine, and opening it in a browser."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import errno
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra
 
@@ -25,8 +26,8 @@ def listen(host: str, port: int) -> socket.socket:
         bound.close()
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise InvalidInput(
-                f"port {port} of {host} is in use, perhaps by another explorer; end it, or take "
-                "another port with --port (0: any free one)"
+                f"port {port} of {host} is in use, perhaps by another page of safemargin; end it, "
+                "or take another port with --port (0: any free one)"
             ) from error
         raise InvalidInput(f"cannot listen on {host} port {port}: {error}") from error
     return bound
@@ -44,17 +45,24 @@ def serve(
     *,
     browser: bool = False,
     started: Callable[[str], None] = lambda address: None,
+    query: str = "",
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
-    """Answer requests until Ctrl-C."""
+    """Answer requests until Ctrl-C.
+
+    `query` is added to the address that a browser opens; `settings` are further ones of uvicorn.
+    """
     try:
         import uvicorn
     except ImportError as error:
-        raise MissingExtra("the explorer", extra="web") from error
+        raise MissingExtra("a page", extra="web") from error
     address = address_of(bound)
     # Connections that browsers keep open must not hold up the end.
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app, log_level="warning", timeout_graceful_shutdown=1, **(settings or {})
+    )
     server = uvicorn.Server(config)
     started(address)
     if browser:  # connections wait in the socket's queue until the server is up
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        threading.Thread(target=webbrowser.open, args=(address + query,), daemon=True).start()
     server.run(sockets=[bound])

@@ -1,0 +1,92 @@
+"""What the fleet logs, and what open pages are told of it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from safemargin.audit import AuditLog, Entry
+from safemargin.errors import AuditLogError, InvalidInput
+from safemargin.fleet.agents import Agent
+from safemargin.fleet.people import Person
+
+RECENT = 60
+"""Entries that a page shows when it opens."""
+
+
+class Page(Protocol):
+    """One open page."""
+
+    person: Person
+    looks_at: int | None
+
+    def send(self, message: dict[str, Any] | str | bytes) -> None:
+        """Tell the page; never waits."""
+
+
+class Journal:
+    """Writes entries to the log and to all pages."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self.log = log
+        self.fault = ""
+        """Why the last entry could not be written."""
+        self.recent: list[Entry] = []
+        self.pages: set[Page] = set()
+
+    def record(
+        self,
+        kind: str,
+        agent: Agent | None = None,
+        *,
+        person: str | None = None,
+        picture: bytes | None = None,
+        must: bool = False,
+        **details: Any,
+    ) -> None:
+        """Log it; what people do (`must`) is refused where it cannot be logged."""
+        report = None if agent is None else agent.report
+        try:
+            entry = self.log.add(
+                kind,
+                None if agent is None else agent.name,
+                episode=None if report is None else report.episode,
+                step=None if report is None else report.step,
+                person=person,
+                picture=picture,
+                **{name: value for name, value in details.items() if value is not None},
+            )
+        except AuditLogError as error:
+            if not self.fault:
+                self._to_all({"kind": "note", "text": f"The log is not written: {error}"})
+            self.fault = str(error)
+            if must:
+                raise InvalidInput(f"not done, since it cannot be logged: {error}") from error
+            return
+        self.fault = ""
+        self.recent = [*self.recent[-RECENT + 1 :], entry]
+        self._to_all({"kind": "entry", "entry": entry.to_dict()})
+
+    def tell(self, person: Person, text: str) -> None:
+        """One sentence to all pages of a person."""
+        for page in self.pages:
+            if page.person is person:
+                page.send({"kind": "note", "text": text})
+
+    def _to_all(self, message: dict[str, Any]) -> None:
+        for page in self.pages:
+            page.send(message)
+
+
+def situation(agent: Agent) -> dict[str, Any]:
+    """What was known at the decision, for the log."""
+    report = agent.report
+    if report is None:
+        return {}
+    return {
+        "margin": agent.margin,
+        "proxy": agent.proxy,
+        "scores": agent.finite_scores,
+        "proposed": report.proposed,
+        "proposed_name": agent.action_name(report.proposed),
+        **({"why": report.why} if report.why else {}),
+    }

@@ -1,0 +1,76 @@
+"""The people who watch: recognised by a secret in their browser, told apart by a name."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(eq=False, slots=True)
+class Person:
+    """Somebody who watches."""
+
+    identity: str
+    name: str
+    pages: int = 0
+    gone_since: float | None = None
+    """When the last page was closed."""
+
+
+def identity_of(secret: str) -> str:
+    """What the log may keep of a person's secret: enough to recognise, too little to pretend."""
+    return hashlib.sha256(b"safemargin person " + secret.encode()).hexdigest()[:32]
+
+
+class People:
+    """Everybody who was ever here."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Person] = {}
+        self._unnamed = 0
+
+    def __iter__(self) -> Iterator[Person]:
+        return iter(self._known.values())
+
+    def remember(self, identity: str, name: str) -> Person:
+        """Somebody of before the server was started; may come back."""
+        known = self._known.get(identity)
+        if known is None:
+            known = Person(identity, self._free_name(name), gone_since=time.time())
+            self._known[identity] = known
+        return known
+
+    def arrive(self, secret: str, name: str | None = None) -> Person:
+        """Somebody opens a page; the same secret is the same person."""
+        identity = identity_of(secret)
+        person = self._known.get(identity)
+        if person is None:
+            if name is None:
+                self._unnamed += 1
+                name = f"person {self._unnamed}"
+            person = self._known[identity] = Person(identity, self._free_name(name))
+        elif name is not None:
+            self.rename(person, name)
+        person.pages += 1
+        person.gone_since = None
+        return person
+
+    def depart(self, person: Person) -> None:
+        """A page was closed."""
+        person.pages -= 1
+        if person.pages == 0:
+            person.gone_since = time.time()
+
+    def rename(self, person: Person, name: str) -> None:
+        """A name that somebody else has gets a number."""
+        if name != person.name:
+            person.name = self._free_name(name, person)
+
+    def _free_name(self, name: str, person: Person | None = None) -> str:
+        taken = {each.name for each in self if each is not person}
+        free, number = name, 2
+        while free in taken:
+            free, number = f"{name} {number}", number + 1
+        return free

@@ -1,0 +1,46 @@
+"""What a server that starts again can know from the log of the one before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safemargin.audit import AuditLog
+
+
+@dataclass(slots=True)
+class Restored:
+    """An agent that was there when the last server ended."""
+
+    reason: str
+    calls: int = 0
+    human_actions: int = 0
+    holder: str | None = None
+    """Who had it."""
+    identity: str = ""
+    held_since: float = 0.0
+
+
+def restore(log: AuditLog) -> dict[str, Restored]:
+    """Name → agent, of those that neither left nor died before the last server ended.
+
+    They are lost until they come back; who had taken one over still has it.
+    """
+    agents: dict[str, Restored] = {}
+    for entry in log:
+        name = entry.agent
+        if name is None:
+            continue
+        if entry.kind in ("left", "died"):
+            agents.pop(name, None)
+            continue
+        agent = agents.setdefault(name, Restored("not back since the server was started again"))
+        if entry.kind == "call":
+            agent.calls += 1
+        elif entry.kind == "action":
+            agent.human_actions += 1
+        elif entry.kind == "taken":
+            agent.holder, agent.held_since = entry.person, entry.time
+            agent.identity = str(entry.details.get("identity", ""))
+        elif entry.kind in ("handed-back", "stopped"):
+            agent.holder = None
+    return agents

@@ -1,0 +1,380 @@
+"""The commands of a watched fleet: watch it live, read what happened."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safemargin.commands import OK, AddCommand, print_json
+from safemargin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from safemargin.fleet.local import Crew
+    from safemargin.margins import Margins
+
+DEFAULT_PORT = 8718
+
+
+def add_watch_commands(command: AddCommand) -> None:
+    """Declare the commands with their options."""
+    watch = command(
+        "watch",
+        "watch a fleet of agents on a local web page, and take over where it matters",
+        "The page shows every agent with its margin; the least comes first, and those below\n"
+        "--call-at call you. Take one over with T, steer it with the keys shown, hand it\n"
+        "back with Escape. Ctrl-C ends it all.\n\n"
+        "Every call, take-over, human action and hand-back goes into the log, which can only\n"
+        "grow; the same --log after a crash goes on where it was.\n\n"
+        "examples:\n"
+        "  safemargin watch --agents 12 zoo:beamrider-a3c margins.json\n"
+        "  safemargin watch --remote margins.json          # agents that run elsewhere report\n"
+        "  safemargin watch --remote --host 0.0.0.0        # … from other machines, too\n"
+        "  safemargin watch --replay watch.db              # what happened, on a page\n"
+        "  safemargin audit watch.db                       # … as text, and whether it is whole\n\n"
+        "An agent elsewhere reports with sm.RemoteOverseer(address, name=…, token=…).",
+    )
+    watch.add_argument(
+        "what",
+        nargs="*",
+        metavar="POLICY MARGINS",
+        help="the policy to run here and its margins file; with --remote, a margins file for "
+        "agents that report scores only, or nothing",
+    )
+    running = watch.add_argument_group("agents that run here")
+    running.add_argument("--agents", type=int, metavar="A", help="how many (default 4)")
+    running.add_argument(
+        "--env", metavar="ENV", help="their environment (default: the one of the margins file)"
+    )
+    running.add_argument(
+        "--scores",
+        choices=["q", "logits", "gaussian", "actions"],
+        help="what the policy's scores mean, where the policy itself does not say",
+    )
+    running.add_argument(
+        "--speed", type=float, default=15.0, metavar="S", help="decisions a second (default 15)"
+    )
+    running.add_argument("--seed", type=int, default=0, help="of their first episodes (default 0)")
+    calling = watch.add_argument_group("when they call")
+    calling.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="Z",
+        help="the loss you accept, in reward units (default: one at which margins differ)",
+    )
+    calling.add_argument(
+        "--call-at", type=int, default=1, metavar="N", help="call below this margin (default 1)"
+    )
+    calling.add_argument(
+        "--release-at", type=int, metavar="N", help="until it is this again (default: the next n)"
+    )
+    calling.add_argument(
+        "--pause", type=int, default=0, metavar="K", help="decisions between two calls (default 0)"
+    )
+    calling.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="an agent that begins to call waits up to S seconds for somebody to take it over "
+        "(default 0: it goes on meanwhile)",
+    )
+    people = watch.add_argument_group("people")
+    people.add_argument(
+        "--on-lost",
+        choices=["go-on", "hold", "stop"],
+        default="go-on",
+        help="an agent whose person has closed the page: acts by itself again (go-on, default), "
+        "waits for somebody (hold), or ends (stop)",
+    )
+    people.add_argument(
+        "--grace",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="… once they have been gone for S seconds (default 20)",
+    )
+    people.add_argument(
+        "--log",
+        type=Path,
+        default=Path("watch.db"),
+        metavar="FILE",
+        help="where everything is logged (default watch.db; an older one is continued)",
+    )
+    people.add_argument(
+        "--replay", type=Path, metavar="LOG", help="show what happened instead; runs no agents"
+    )
+    serving = watch.add_argument_group("the server")
+    serving.add_argument("--remote", action="store_true", help="agents elsewhere may report")
+    serving.add_argument("--port", type=int, help=f"default {DEFAULT_PORT}; 0 takes any free one")
+    serving.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="default 127.0.0.1, this machine only; with another one, people need a token as well",
+    )
+    serving.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="the agents' token (default: SAFEMARGIN_TOKEN, or one made beside the log)",
+    )
+    serving.add_argument("--no-browser", action="store_true", help="only print the address")
+
+    audit = command(
+        "audit",
+        "print the log of a watched fleet, and check that nothing was altered",
+        "example:\n  safemargin audit watch.db --agent 'agent 03'\n"
+        "exit status 2 where an entry was altered or is missing",
+    )
+    audit.add_argument("log", type=Path, metavar="LOG", help="what `watch` wrote")
+    audit.add_argument("--agent", metavar="NAME", help="only this one's entries")
+
+
+def run_watch(options: argparse.Namespace) -> int:
+    if options.replay is not None:
+        return _replay(options)
+    _check(options)
+    from safemargin.audit import AuditLog
+    from safemargin.fleet.state import Fleet
+    from safemargin.web.access import Access, find_token
+    from safemargin.web.fleet_app import create_fleet_app
+
+    crew, margins = _crew(options)
+    log = AuditLog(options.log, write=True)
+    try:
+        loopback = options.host in _loopback()
+        access = Access(find_token(options.token_file, options.log), page_token_needed=not loopback)
+        fleet = Fleet(
+            log,
+            make_monitor=None if margins is None else _monitors(options, margins, agents=1),
+            on_lost=options.on_lost,
+            grace=options.grace,
+            about=_about(options, crew, margins),
+        )
+        start: Any = lambda loop: None  # noqa: E731
+        stop: Callable[[], None] = lambda: None  # noqa: E731
+        if crew is not None:
+            from safemargin.fleet.local import LocalAgents
+
+            local = LocalAgents(fleet, crew)
+            start, stop = local.start, local.stop
+        hosts = _loopback() if loopback else ("*",)
+        app = create_fleet_app(
+            fleet, access, hosts=hosts, remote=options.remote, start=start, stop=stop
+        )
+        query = "" if loopback else f"?token={access.page_token}"
+        more = {"token": access.token} if options.remote else {}
+        _serve(options, app, "the fleet", query=query, more=more)
+    finally:
+        log.close()
+    return OK
+
+
+def _check(options: argparse.Namespace) -> None:
+    most = 1 if options.remote and options.agents is None else 2
+    if not options.remote and len(options.what) != 2:
+        raise InvalidInput(
+            "watch needs a policy and its margins file, like `safemargin watch zoo:pong-a3c "
+            "margins.json`; or --remote, for agents that run elsewhere"
+        )
+    if len(options.what) > 2 or (len(options.what) == 2 and most == 1):
+        raise InvalidInput(
+            "with --remote, watch takes a margins file only; --agents A runs a policy here as well"
+        )
+    if options.agents is not None and not 1 <= options.agents <= 500:
+        raise InvalidInput(f"--agents must be 1 to 500, got {options.agents}")
+    if options.agents is not None and len(options.what) != 2:
+        raise InvalidInput("--agents needs a policy and its margins file to run them with")
+    if not 0.01 <= options.speed <= 1000:
+        raise InvalidInput(f"--speed must be 0.01 to 1000 decisions a second, got {options.speed}")
+    if not options.grace >= 0 or not math.isfinite(options.grace):
+        raise InvalidInput(f"--grace must be at least 0 s, got {options.grace}")
+    if not 0 <= options.wait <= 3600:
+        raise InvalidInput(f"--wait must be 0 to 3600 s, got {options.wait}")
+    if options.seed < 0:
+        raise InvalidInput(f"--seed must be at least 0, got {options.seed}")
+
+
+def _crew(options: argparse.Namespace) -> tuple[Crew | None, Margins | None]:
+    """The agents to run here, and the margins; checked to belong together."""
+    from safemargin.margins import Margins
+
+    if not options.what:
+        return None, None
+    margins = Margins.load(options.what[-1])
+    if options.tolerance is None:
+        options.tolerance = _tolerance(margins)
+    monitor = _monitors(options, margins, agents=1)()
+    if len(options.what) == 1:
+        return None, margins
+    from safemargin.environments import EnvironmentSpec, environment_identity
+    from safemargin.fleet.local import Crew
+    from safemargin.policies import load_policy
+
+    policy = load_policy(options.what[0], kind=options.scores or margins.policy.get("kind"))
+    monitor.check(policy)
+    known = margins.environment
+    if options.env is None and not known.get("name"):
+        raise InvalidInput(
+            f"{options.what[-1]} does not say which environment it was made for; name it with --env"
+        )
+    spec = EnvironmentSpec.parse(
+        options.env or known["name"], known.get("arguments") if options.env is None else None
+    )
+    env = spec.make()
+    try:
+        policy.check(env)
+        monitor.check(None, environment_identity(spec, env))
+        space = env.action_space
+    finally:
+        env.close()
+    agents = options.agents or 4
+    crew = Crew(
+        spec,
+        policy,
+        _monitors(options, margins, agents=agents, action_space=space),
+        agents,
+        options.speed,
+        options.seed,
+        options.wait,
+    )
+    return crew, margins
+
+
+def _tolerance(margins: Margins) -> float:
+    from safemargin.heldout import typical_tolerances
+
+    typical = typical_tolerances(margins.bound.upper)
+    return typical[len(typical) // 2]
+
+
+def _monitors(
+    options: argparse.Namespace, margins: Margins, *, agents: int, action_space: Any = None
+) -> Callable[[], Any]:
+    """Makes a monitor for each agent; together they cry wolf over drift no oftener than one."""
+    from safemargin.monitor import Monitor
+
+    def make() -> Monitor:
+        return Monitor(
+            margins,
+            tolerance=options.tolerance,
+            call_at=options.call_at,
+            release_at=options.release_at,
+            pause=options.pause,
+            action_space=action_space,
+            false_alarms=0.01 / agents,
+        )
+
+    return make
+
+
+def _about(
+    options: argparse.Namespace, crew: Crew | None, margins: Margins | None
+) -> dict[str, Any]:
+    """What the page says about the fleet, and the log about the server."""
+    told: dict[str, Any] = {"remote": options.remote, "speed": options.speed}
+    if margins is not None:
+        rule = _monitors(options, margins, agents=1)().rule
+        told |= {
+            "tolerance": rule.tolerance,
+            "call_at": rule.call_at,
+            "release_at": rule.release_at,
+            "confidence": margins.confidence,
+            "proxy": margins.proxy,
+            "n_values": list(margins.n_values),
+            "environment": margins.environment.get("name"),
+            "policy": margins.policy.get("description"),
+        }
+    if crew is not None:
+        told |= {"agents": crew.agents, "seed": crew.seed, "environment": crew.environment.name}
+    return told
+
+
+def _loopback() -> tuple[str, ...]:
+    from safemargin.web import HOSTS
+
+    return (*HOSTS, "::1")
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from safemargin.audit import AuditLog
+    from safemargin.web.access import Access, find_token
+    from safemargin.web.replay_app import create_replay_app
+
+    if options.what or options.remote or options.agents is not None:
+        raise InvalidInput("--replay shows a log and runs no agents; leave the rest out")
+    with AuditLog(options.replay) as log:
+        log.check()
+        loopback = options.host in _loopback()
+        token = "" if loopback else find_token(options.token_file, options.replay)
+        access = Access(token, page_token_needed=not loopback)
+        app = create_replay_app(log, access, hosts=_loopback() if loopback else ("*",))
+        query = "" if loopback else f"?token={access.page_token}"
+        _serve(options, app, "the replay", query=query, more={})
+    return OK
+
+
+def _serve(
+    options: argparse.Namespace, app: Any, what: str, *, query: str, more: dict[str, str]
+) -> None:
+    from safemargin.fleet.messages import LONGEST_MESSAGE
+    from safemargin.web import listen, serve
+
+    port = DEFAULT_PORT if options.port is None else options.port
+
+    def started(address: str) -> None:
+        if options.json:
+            print(json.dumps({"address": address + query, **more}), flush=True)
+            return
+        print(f"{what} is at {address}{query}  (Ctrl-C ends it)", flush=True)
+        for name, value in more.items():
+            print(f"agents report to {address} with the {name} {value}", flush=True)
+
+    settings = {
+        "ws_max_size": LONGEST_MESSAGE,
+        "ws_ping_interval": 5.0,
+        "ws_ping_timeout": 5.0,
+        "ws_per_message_deflate": False,
+    }
+    with listen(options.host, port) as bound:
+        try:
+            serve(
+                app,
+                bound,
+                browser=not options.no_browser,
+                started=started,
+                query=query,
+                settings=settings,
+            )
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+
+
+def run_audit(options: argparse.Namespace) -> int:
+    from safemargin.audit import AuditLog
+
+    with AuditLog(options.log) as log:
+        count = log.check()
+        entries = list(log.entries(agent=options.agent))
+    if options.agent is not None and not entries:
+        raise InvalidInput(f"{options.log} has no entry of an agent {options.agent!r}")
+    if options.json:
+        print_json({"entries": [entry.to_dict() for entry in entries], "whole": True})
+        return OK
+    for entry in entries:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time))
+        place = "" if entry.step is None else f"{entry.episode}/{entry.step}"
+        print(f"{entry.id:>6}  {when}  {place:>8}  {entry.text}")
+    print(f"{count:,} entries; none was altered or is missing in between", file=sys.stderr)
+    return OK
+
+
+WATCH_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "watch": run_watch,
+    "audit": run_audit,
+}

@@ -1,0 +1,75 @@
+"""Who may do what: agents and people each show a token of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from safemargin.errors import InvalidInput
+
+COOKIE = "safemargin_page"
+SHORTEST_TOKEN = 16
+
+
+class Access:
+    """One secret, two tokens: an agent's token does not let its owner steer others."""
+
+    def __init__(self, token: str, *, page_token_needed: bool) -> None:
+        """`token` is the agents'; people's follows from it, and is asked for only if needed."""
+        self.token = token
+        self.page_token = hashlib.sha256(b"safemargin people " + token.encode()).hexdigest()[:32]
+        self.page_token_needed = page_token_needed
+
+    def agent(self, headers: Mapping[str, str]) -> bool:
+        """Whether the headers of a request hold the agents' token."""
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        return kind.lower() == "bearer" and _same(given.strip(), self.token)
+
+    def person(self, cookies: Mapping[str, str]) -> bool:
+        """Whether the cookies of a request hold the people's token, where one is needed."""
+        return not self.page_token_needed or _same(cookies.get(COOKIE, ""), self.page_token)
+
+    def page(self, given: str) -> bool:
+        """Whether this is the people's token."""
+        return _same(given, self.page_token)
+
+
+def same_site(headers: Mapping[str, str]) -> bool:
+    """Whether a browser's request comes from this server's own page, not from another site's."""
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == headers.get("host")
+
+
+def find_token(given: Path | None, log: Path) -> str:
+    """The agents' token: from a file, from SAFEMARGIN_TOKEN, or made once beside the log.
+
+    Beside the log, so that agents find their way back to a server that was started again.
+    """
+    if given is None and (told := os.environ.get("SAFEMARGIN_TOKEN")):
+        return _checked(told.strip(), "SAFEMARGIN_TOKEN")
+    path = given if given is not None else log.with_name(log.name + "-token")
+    if given is None and not path.exists():
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(24) + "\n")
+    try:
+        return _checked(path.read_text(encoding="utf-8").strip(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the token cannot be read from {path}: {error}") from error
+
+
+def _checked(token: str, where: str) -> str:
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise InvalidInput(
+            f"{where} must hold a token of at least {SHORTEST_TOKEN} plain characters, got "
+            f"{len(token)}"
+        )
+    return token
+
+
+def _same(given: str, known: str) -> bool:
+    return secrets.compare_digest(given.encode(), known.encode())

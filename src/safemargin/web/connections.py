@@ -1,0 +1,299 @@
+"""Open connections of agents and pages: bounded queues, bounded rates, a sentence for each end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
+from safemargin.fleet.agents import Agent, Status
+from safemargin.fleet.messages import read_hello, read_json, read_name, read_picture, read_report
+from safemargin.fleet.people import Person
+from safemargin.fleet.state import Fleet
+
+LONGEST_QUEUE = 256
+"""Messages that wait for an agent or a page."""
+AGENT_RATE = 200.0
+"""Messages a second that one agent may send for long; twice as many in a burst."""
+PAGE_RATE = 60.0
+MOST_FAULTS = 10
+"""Malformed messages after which a connection is closed."""
+REFUSED = 1008
+"""The WebSocket's code for a connection that broke the rules."""
+TRY_LATER = 1013
+
+
+class Bucket:
+    """Lets a steady rate and short bursts through."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._left = 2 * rate
+        self._at = time.monotonic()
+
+    def take(self) -> bool:
+        """Whether one more is allowed now."""
+        now = time.monotonic()
+        self._left = min(2 * self.rate, self._left + (now - self._at) * self.rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Connection:
+    """One WebSocket: messages go out from a bounded queue, in order."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self.websocket = websocket
+        self.outgoing: asyncio.Queue[dict[str, Any] | str | bytes | None] = asyncio.Queue(
+            LONGEST_QUEUE
+        )
+        self.ending: tuple[int, str] | None = None
+        self._faults = 0
+
+    def put(self, message: dict[str, Any] | str | bytes) -> bool:
+        """Whether there was room in the queue."""
+        try:
+            self.outgoing.put_nowait(message)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    def end(self, code: int, why: str) -> None:
+        """Close with a sentence, after what is waiting."""
+        if self.ending is None:
+            self.ending = code, why
+            if not self.put(json.dumps({"kind": "closed", "text": why})):
+                while not self.outgoing.empty():  # it does not read: what waits is lost anyway
+                    self.outgoing.get_nowait()
+            with contextlib.suppress(asyncio.QueueFull):
+                self.outgoing.put_nowait(None)
+
+    def complain(self, error: SafemarginError) -> None:
+        """One sentence for a message that cannot be; too many of them end the connection."""
+        self._faults += 1
+        self.put({"kind": "error", "text": str(error)})
+        if self._faults >= MOST_FAULTS:
+            self.end(REFUSED, f"{MOST_FAULTS} messages could not be read; the last: {error}")
+
+    async def deliver(self) -> None:
+        """Send what waits until the end."""
+        while (message := await self.outgoing.get()) is not None:
+            if isinstance(message, bytes):
+                await self.websocket.send_bytes(message)
+            else:
+                text = message if isinstance(message, str) else json.dumps(message)
+                await self.websocket.send_text(text)
+        code, why = self.ending or (1000, "")
+        # A close frame holds 123 bytes of reason.
+        await self.websocket.close(code, why.encode()[:120].decode(errors="ignore"))
+
+    async def run(self) -> None:
+        """Serve the connection until either side ends it."""
+        tasks = {
+            asyncio.create_task(self.deliver()),
+            asyncio.create_task(self.listen()),
+        }
+        try:
+            _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self.ending is not None and pending:  # let the sentence out
+                await asyncio.wait(pending, timeout=2)
+        finally:
+            for task in tasks:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in done:
+            if isinstance(result, Exception) and not isinstance(
+                result, WebSocketDisconnect | RuntimeError | OSError
+            ):
+                raise result
+
+    async def listen(self) -> None:
+        """Take messages in."""
+        raise NotImplementedError
+
+
+class AgentConnection(Connection):
+    """A remote agent. Its first message is a hello; then come decisions and pictures."""
+
+    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
+        super().__init__(websocket)
+        self.fleet = fleet
+        self.agent: Agent | None = None
+        self._bucket = Bucket(AGENT_RATE)
+        self._left = False
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the agent; one that does not read is cut off."""
+        if not self.put(message):
+            self.end(TRY_LATER, "the agent does not read what it is told")
+
+    def close(self, why: str) -> None:
+        """End the connection."""
+        self.end(1001, why)
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            if self.agent is not None:
+                why = self.ending[1] if self.ending else "its connection broke off"
+                status: Status = "left" if self._left else "lost"
+                self.fleet.depart(self.agent, self, status, "" if self._left else why)
+
+    async def listen(self) -> None:
+        while self.ending is None:
+            message = await self.websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if not self._bucket.take():
+                self.end(REFUSED, f"more than {AGENT_RATE:g} messages a second; report less often")
+                return
+            text = message.get("text")
+            try:
+                if text is not None:
+                    self._heard(read_json(text))
+                else:
+                    self._saw(message["bytes"])
+            except StudyMismatch as error:
+                self.end(REFUSED, str(error))
+            except InvalidInput as error:
+                if self.agent is None:
+                    self.end(REFUSED, str(error))
+                else:
+                    self.complain(error)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        if self.agent is None:
+            self.agent = self.fleet.join(read_hello(message), self)
+            return
+        kind = message.get("kind")
+        if kind == "decision":
+            self.fleet.report(self.agent, read_report(message))
+        elif kind == "about":
+            self.fleet.introduce(self.agent, read_hello({**message, "kind": "hello"}))
+        elif kind == "ended":
+            self.fleet.end_episode(self.agent)
+        elif kind == "left":
+            self._left = True
+            self.end(1000, "goodbye")
+        elif kind != "beat":
+            raise InvalidInput(f"the kind of message {kind!r:.40} is unknown")
+
+    def _saw(self, message: bytes) -> None:
+        step, picture = read_picture(message)
+        if self.agent is None:
+            raise InvalidInput("the first message must be a hello")
+        self.fleet.see(self.agent, step, picture)
+
+
+class PageConnection(Connection):
+    """An open page. One that reads too slowly misses decisions, and then gets the whole state."""
+
+    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
+        super().__init__(websocket)
+        self.fleet = fleet
+        self.person: Person = Person("", "")
+        self.looks_at: int | None = None
+        self.behind = False
+        self._bucket = Bucket(PAGE_RATE)
+
+    def send(self, message: dict[str, Any] | str | bytes) -> None:
+        """Tell the page."""
+        if self.behind:
+            if self.outgoing.qsize() > LONGEST_QUEUE // 4:
+                return
+            self.behind = False
+            self.put(self.fleet.snapshot())
+            return
+        if not self.put(message):
+            self.behind = True
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            if self in self.fleet.pages:
+                self.fleet.pages.discard(self)
+                self.fleet.people.depart(self.person)
+                self.fleet.pace_pictures()
+
+    async def listen(self) -> None:
+        while self.ending is None:
+            message = await self.websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if not self._bucket.take():
+                self.end(REFUSED, "this page sends too many messages; load it again")
+                return
+            try:
+                self._heard(read_json(message.get("text") or message.get("bytes") or ""))
+            except SafemarginError as error:
+                self.complain(error)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        fleet, wanted = self.fleet, message.get("do")
+        if self not in fleet.pages:
+            if wanted != "hello":
+                raise InvalidInput('the first message must be {"do": "hello", "secret": …}')
+            self._begin(message)
+        elif wanted == "look":
+            self.looks_at = None if message.get("agent") is None else self._agent(message).index
+            fleet.pace_pictures()
+            self._show()
+        elif wanted == "name":
+            fleet.rename(self.person, read_name(message.get("name"), "your name"))
+            self.send({"kind": "you", "name": self.person.name})
+        elif wanted in ("take", "act", "give"):
+            self._steer(wanted, message)
+        else:
+            raise InvalidInput(f"the message {wanted!r:.40} is unknown")
+
+    def _begin(self, message: dict[str, Any]) -> None:
+        secret = message.get("secret")
+        if not isinstance(secret, str) or not 16 <= len(secret) <= 100:
+            raise InvalidInput("a hello needs a secret of 16 to 100 characters")
+        name = message.get("name")
+        told = None if name is None else read_name(name, "your name")
+        self.person = self.fleet.arrive(secret, told)
+        self.send(self.fleet.snapshot())
+        self.send({"kind": "you", "name": self.person.name})
+        for agent in self.fleet.agents:
+            if agent.picture is not None:
+                self.send(agent.picture_message())
+        self.fleet.pages.add(self)
+        self.fleet.pace_pictures()
+
+    def _steer(self, wanted: str, message: dict[str, Any]) -> None:
+        agent = self._agent(message)
+        try:
+            if wanted == "take":
+                self.fleet.take(self.person, agent, force=message.get("force") is True)
+            elif wanted == "give":
+                self.fleet.hand_back(self.person, agent)
+            else:
+                episode, step = message.get("episode"), message.get("step")
+                if type(episode) is not int or type(step) is not int:
+                    raise InvalidInput("an action needs the episode and step that it is for")
+                self.fleet.act(self.person, agent, episode, step, message.get("action"))
+        except InvalidInput as error:  # nothing is wrong with the page: it is just not possible
+            self.send({"kind": "note", "text": str(error)})
+
+    def _agent(self, message: dict[str, Any]) -> Agent:
+        place = message.get("agent")
+        if type(place) is not int or not 0 <= place < len(self.fleet.agents):
+            raise InvalidInput(f"there is no agent {place!r:.40}")
+        return self.fleet.agents[place]
+
+    def _show(self) -> None:
+        if self.looks_at is not None:
+            agent = self.fleet.agents[self.looks_at]
+            self.send({"kind": "timeline", "index": agent.index, **agent.track.last()})
+            self.send({"kind": "seen", **agent.seen()})

@@ -1,0 +1,157 @@
+"""The fleet page as a web application: agents report to it, people watch and take over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from safemargin.errors import InvalidInput, MissingExtra, SafemarginError
+from safemargin.fleet.state import Fleet
+from safemargin.web.access import COOKIE, Access, same_site
+from safemargin.web.app import HOSTS
+from safemargin.web.connections import AgentConnection, PageConnection
+from safemargin.web.pages import KINDS, page
+
+try:
+    import websockets  # noqa: F401  uvicorn needs it to serve WebSockets
+    from fastapi import FastAPI, HTTPException, Request, WebSocket
+    from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+except ImportError as error:
+    raise MissingExtra("the fleet page", extra="web") from error
+
+TICK = 0.05
+"""Seconds between two messages to pages."""
+BEAT = 1.0
+"""Seconds between two signs of life to agents."""
+MOST_PAGES = 64
+
+WRONG_AGENT_TOKEN = (
+    "wrong or missing token: an agent needs the header 'Authorization: Bearer …' with the token "
+    "that the server printed\n"
+)
+WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the server printed\n"
+
+Start = Callable[[asyncio.AbstractEventLoop], None]
+
+
+def create_fleet_app(
+    fleet: Fleet,
+    access: Access,
+    *,
+    hosts: tuple[str, ...] = HOSTS,
+    remote: bool = True,
+    start: Start = lambda loop: None,
+    stop: Callable[[], None] = lambda: None,
+) -> FastAPI:
+    """The page, its live connection, and the way in for agents where `remote` is true.
+
+    `start` and `stop` are called when the server has begun and before it ends.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        pulse = asyncio.create_task(_pulse(fleet))
+        start(asyncio.get_running_loop())
+        yield
+        pulse.cancel()
+        await asyncio.to_thread(stop)
+        await asyncio.sleep(0)  # what the agents said last
+        fleet.close()
+
+    app = FastAPI(title="safemargin fleet", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+
+    def admit(request: Request) -> None:
+        if not access.person(request.cookies):
+            raise HTTPException(401, WRONG_PAGE_TOKEN.strip())
+
+    @app.get("/")
+    def index(request: Request, token: str | None = None) -> Response:
+        if token is not None and access.page(token):
+            answer = RedirectResponse("/", status_code=303)
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return answer
+        if token is not None or not access.person(request.cookies):
+            return PlainTextResponse(WRONG_PAGE_TOKEN, 401)
+        return Response(page("fleet.html"), media_type=KINDS[".html"])
+
+    @app.get("/pages/{name}")
+    def static(name: str) -> Response:
+        try:
+            return Response(page(name), media_type=KINDS["." + name.rpartition(".")[2]])
+        except InvalidInput as error:
+            raise HTTPException(404, str(error)) from error
+
+    @app.get("/api/fleet")
+    async def whole(request: Request) -> dict[str, Any]:
+        admit(request)
+        return fleet.snapshot()
+
+    @app.websocket("/live")
+    async def live(websocket: WebSocket) -> None:
+        if not access.person(websocket.cookies):
+            await websocket.send_denial_response(PlainTextResponse(WRONG_PAGE_TOKEN, 401))
+        elif not same_site(websocket.headers):
+            text = "only this server's own page may watch the fleet\n"
+            await websocket.send_denial_response(PlainTextResponse(text, 403))
+        elif len(fleet.pages) >= MOST_PAGES:
+            text = f"{MOST_PAGES} pages are open already; close one\n"
+            await websocket.send_denial_response(PlainTextResponse(text, 503))
+        else:
+            await websocket.accept()
+            await PageConnection(websocket, fleet).run()
+
+    @app.websocket("/agents")
+    async def agents(websocket: WebSocket) -> None:
+        if not remote:
+            text = "this server takes no remote agents; start it with --remote\n"
+            await websocket.send_denial_response(PlainTextResponse(text, 403))
+        elif not access.agent(websocket.headers):
+            await websocket.send_denial_response(PlainTextResponse(WRONG_AGENT_TOKEN, 401))
+        else:
+            await websocket.accept()
+            await AgentConnection(websocket, fleet).run()
+
+    return app
+
+
+async def _pulse(fleet: Fleet) -> None:
+    """Tell pages what is new, agents that the server lives, and mind who is gone."""
+    beat = 0.0
+    while True:
+        await asyncio.sleep(TICK)
+        publish(fleet)
+        if time.monotonic() - beat >= BEAT:
+            beat = time.monotonic()
+            for agent in fleet.agents:
+                if agent.link is not None:
+                    agent.link.send({"kind": "beat", "decisions": agent.track.count})
+            with contextlib.suppress(SafemarginError):
+                fleet.mind_absence()
+
+
+def publish(fleet: Fleet) -> None:
+    """Send all that happened since the last time to all pages."""
+    rows, fleet.rows = fleet.rows, []
+    changed, fleet.changed = fleet.changed, set()
+    pictured, fleet.pictured = fleet.pictured, set()
+    if not fleet.pages:
+        return
+    messages: list[str | bytes] = []
+    if changed:
+        told = [fleet.agents[place].to_dict() for place in sorted(changed)]
+        messages.append(json.dumps({"kind": "agents", "now": time.time(), "agents": told}))
+    if rows:
+        messages.append(json.dumps({"kind": "decisions", "rows": rows}, separators=(",", ":")))
+    messages.extend(fleet.agents[place].picture_message() for place in sorted(pictured))
+    active = {row[0] for row in rows} | changed
+    for each in tuple(fleet.pages):
+        for message in messages:
+            each.send(message)
+        if each.looks_at in active and each.looks_at is not None:
+            each.send({"kind": "seen", **fleet.agents[each.looks_at].seen()})

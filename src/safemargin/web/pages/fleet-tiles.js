@@ -1,0 +1,194 @@
+"use strict";
+// Tiles, the queue, and the line at the top.
+
+const inSight = new IntersectionObserver(found => {
+  for (const each of found) {
+    const agent = view.agents[each.target.dataset.index];
+    if (agent) agent.visible = each.isIntersecting, agent.dirty = true;
+  }
+});
+
+function makeTiles() {
+  const tiles = byId("tiles");
+  inSight.disconnect();
+  tiles.replaceChildren();
+  document.body.classList.toggle("small-tiles", view.agents.length > 40);
+  const byName = (one, other) => one.name.localeCompare(other.name, undefined, { numeric: true });
+  for (const agent of [...view.agents].sort(byName)) {
+    const tile = make("div", "tile");
+    tile.tabIndex = 0;
+    tile.setAttribute("role", "listitem");
+    tile.dataset.index = agent.index;
+    const top = make("div", "top"), screen = make("div", "screen"), foot = make("div", "foot");
+    agent.parts = {
+      tile, chip: make("span", "chip"), name: make("b", "", agent.name), picture: make("img"),
+      big: make("span", "big"), number: make("span", "number"), trend: make("canvas"),
+    };
+    agent.parts.picture.alt = "";
+    top.append(agent.parts.name, agent.parts.chip);
+    screen.append(agent.parts.picture, agent.parts.big);
+    foot.append(agent.parts.number, agent.parts.trend);
+    tile.append(top, screen, foot);
+    tile.addEventListener("click", () => look(agent.index));
+    tile.addEventListener("keydown", event => {
+      if (event.key === "Enter" && view.looks !== agent.index) { look(agent.index); event.stopPropagation(); }
+    });
+    tiles.append(tile);
+    inSight.observe(tile);
+    agent.visible = agent.dirty = agent.newPicture = true;
+  }
+  byId("nobody").hidden = view.agents.length > 0;
+  byId("nobody").textContent = view.about.remote
+    ? "No agent has reported yet. One elsewhere does so with sm.RemoteOverseer(address, name=…, token=…)."
+    : "The agents are being started …";
+  view.unsorted = true;
+}
+
+let drawnAt = 0;
+function draw(time) {
+  requestAnimationFrame(draw);
+  if (time - drawnAt < 90) return;
+  drawnAt = time;
+  for (const agent of view.agents) {
+    if (!agent.dirty || !agent.visible) continue;
+    agent.dirty = false;
+    drawTile(agent);
+    if (agent.index === view.looks) showAgent();
+  }
+  if (view.unsorted) sortQueue();
+}
+
+function drawTile(agent) {
+  const parts = agent.parts, state = stateOf(agent), margin = agent.step === null ? "–" : agent.margin;
+  const level = agent.step === null ? "high" : levelOf(agent.margin);
+  set(parts.tile.dataset, "state", state);
+  parts.tile.classList.toggle("here", agent.index === view.looks);
+  parts.tile.classList.toggle("plain", !agent.picture);
+  set(parts.chip.dataset, "state", state);
+  set(parts.chip, "textContent", stateText(agent));
+  parts.tile.title = agent.status === "live" ? agent.why || "" : agent.reason;
+  parts.tile.setAttribute("aria-label", `${agent.name}, margin ${margin}, ${stateText(agent) || "well"}`);
+  parts.picture.hidden = !agent.picture;
+  parts.big.hidden = Boolean(agent.picture);
+  set(parts.big, "textContent", String(margin));
+  if (agent.newPicture) {
+    agent.newPicture = false;
+    if (agent.picture) parts.picture.src = agent.picture;
+  }
+  parts.number.hidden = !agent.picture && !document.body.classList.contains("small-tiles");
+  set(parts.number, "textContent", String(margin));
+  set(parts.number.dataset, "level", level);
+  drawTrend(parts.trend, agent);
+}
+
+function set(target, name, value) {
+  if (target[name] !== value) target[name] = value;
+}
+
+function levels() {
+  return [0, ...(view.about.n_values || [1, 2, 4, 8, 16, 32])];
+}
+
+function heightOf(margin, steps) {
+  let place = 0;
+  while (place + 1 < steps.length && steps[place + 1] <= margin) place += 1;
+  return place / Math.max(1, steps.length - 1);
+}
+
+function fit(canvas) {
+  const ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+  }
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  return { pen, width, height };
+}
+
+let colours = {};
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  for (const name of ["ink", "quiet", "line", "call", "call-soft", "mine", "mine-soft", "accent", "middle"])
+    colours[name] = style.getPropertyValue("--" + name).trim();
+}
+readColours();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColours);
+
+function drawTrend(canvas, agent) {
+  const { pen, width, height } = fit(canvas);
+  const shown = agent.margins.slice(-90), flags = agent.flags.slice(-90), steps = levels();
+  const x = place => width - (shown.length - place) * (width / 90);
+  const y = margin => height - 3 - heightOf(margin, steps) * (height - 6);
+  pen.fillStyle = colours.call;
+  flags.forEach((flag, place) => { if (flag & CALL) pen.fillRect(x(place), height - 2, width / 90 + 0.5, 2); });
+  pen.fillStyle = colours.mine;
+  flags.forEach((flag, place) => { if (flag & HUMAN) pen.fillRect(x(place), 0, width / 90 + 0.5, 2); });
+  pen.strokeStyle = colours.quiet;
+  pen.lineWidth = 1.3;
+  pen.beginPath();
+  shown.forEach((margin, place) => {
+    pen.lineTo(x(place), y(margin));
+    pen.lineTo(x(place + 1), y(margin));
+  });
+  pen.stroke();
+}
+
+// -- the queue ------------------------------------------------------------------------------
+
+function urgency(one, other) {
+  const rank = agent => ({ calls: 0, silent: 2, well: 2, mine: 3, theirs: 3 }[stateOf(agent)] ?? 4);
+  return rank(one) - rank(other) || one.margin - other.margin
+    || (one.calling ? one.called_since - other.called_since : 0) || one.index - other.index;
+}
+
+function ordered() {
+  return view.agents.filter(agent => agent.status !== "left").sort(urgency);
+}
+
+let sortedAt = 0;
+function sortQueue() {
+  if (Date.now() - sortedAt < 400) return;
+  sortedAt = Date.now();
+  view.unsorted = false;
+  const queue = byId("queue"), rows = ordered().slice(0, 60);
+  rows.forEach((agent, place) => {
+    let row = queue.children[place];
+    if (!row) {
+      row = make("li");
+      row.append(make("span", "number"), make("b"), make("span", "state"));
+      row.addEventListener("click", () => look(Number(row.dataset.index)));
+      queue.append(row);
+    }
+    const state = stateOf(agent), [number, name, text] = row.children;
+    set(row.dataset, "index", String(agent.index));
+    set(row.dataset, "state", state);
+    row.classList.toggle("here", agent.index === view.looks);
+    row.classList.toggle("gone", agent.status !== "live");
+    set(number, "textContent", agent.step === null ? "–" : String(agent.margin));
+    set(number.dataset, "level", agent.step === null ? "high" : levelOf(agent.margin));
+    set(name, "textContent", agent.name);
+    set(text, "textContent", stateText(agent).replace("calls ", ""));
+  });
+  while (queue.children.length > rows.length) queue.lastChild.remove();
+  const calls = view.agents.filter(agent => stateOf(agent) === "calls").length;
+  const mine = view.agents.filter(agent => stateOf(agent) === "mine").length;
+  const live = view.agents.filter(agent => agent.status === "live").length;
+  const lost = view.agents.filter(agent => agent.status === "lost" || agent.status === "died").length;
+  const about = view.about;
+  const parts = [
+    `${live} agent${live === 1 ? "" : "s"}`, calls ? `${calls} call${calls === 1 ? "s" : ""}` : "nobody calls",
+    mine ? `${mine} with you` : "", lost ? `${lost} lost` : "",
+    about.environment || "", about.tolerance === undefined ? "" : `tolerance ${about.tolerance}, call below margin ${about.call_at}`,
+  ];
+  set(byId("summary"), "textContent", parts.filter(Boolean).join(" · "));
+  set(byId("queue-note"), "textContent", "least margin first");
+  document.title = (calls ? `▲ ${calls} · ` : "") + "fleet · safemargin";
+}
+
+function everySecond() {
+  for (const agent of view.agents)
+    if (agent.calling || agent.control || agent.status !== "live" || now() - agent.heard_at > SILENT) agent.dirty = true;
+  view.unsorted = true;
+}

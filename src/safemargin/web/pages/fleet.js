@@ -1,0 +1,249 @@
+"use strict";
+// The fleet as this page knows it, and the connection that keeps it true.
+
+const CALL = 1, OUTSIDE = 2, HUMAN = 4, VOID = 8;
+const LONG = 1800, SILENT = 6;
+const LINGER = 3;  // seconds that a call stays in sight, however short it was
+const view = {
+  agents: [], about: {}, me: "", looks: null, seen: null, entries: [], connected: false,
+  offset: 0, socket: null, tries: 0, received: 0, timeline: null, sound: false,
+};
+const byId = name => document.getElementById(name);
+const make = (tag, name = "", text = "") => {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (text) element.textContent = text;
+  return element;
+};
+const now = () => Date.now() / 1000 + view.offset;
+const remembered = (name, fallback) => {
+  try { return localStorage.getItem("safemargin-" + name) ?? fallback; } catch { return fallback; }
+};
+const remember = (name, value) => {
+  try { localStorage.setItem("safemargin-" + name, value); } catch { /* private window */ }
+};
+
+function secret() {
+  let known = remembered("person", "");
+  if (known.length < 16) {
+    known = [...crypto.getRandomValues(new Uint8Array(16))].map(each => each.toString(16).padStart(2, "0")).join("");
+    remember("person", known);
+  }
+  return known;
+}
+
+function begin() {
+  byId("my-name").addEventListener("change", event => {
+    const name = event.target.value.trim();
+    remember("name", name);
+    if (name) say({ do: "name", name });
+    event.target.blur();
+  });
+  byId("sound").addEventListener("click", toggleSound);
+  byId("help-open").addEventListener("click", () => byId("help").showModal());
+  byId("help-close").addEventListener("click", () => byId("help").close());
+  byId("take").addEventListener("click", event => takeOver(event.shiftKey));
+  byId("give").addEventListener("click", handBack);
+  view.sound = remembered("sound", "") === "on";
+  showSound();
+  beginKeys();
+  beginTimeline();
+  connect();
+  setInterval(everySecond, 1000);
+  requestAnimationFrame(draw);
+}
+
+// -- the connection -------------------------------------------------------------------------
+
+function connect() {
+  const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
+  socket.binaryType = "arraybuffer";
+  view.socket = socket;
+  socket.onopen = () => {
+    const name = remembered("name", "").trim();
+    socket.send(JSON.stringify({ do: "hello", secret: secret(), ...(name ? { name } : {}) }));
+  };
+  socket.onmessage = event => {
+    if (typeof event.data === "string") heard(JSON.parse(event.data));
+    else saw(event.data);
+  };
+  socket.onclose = () => {
+    view.connected = false;
+    view.tries += 1;
+    document.body.classList.add("away");
+    byId("away").hidden = false;
+    byId("away").textContent = "The server cannot be reached. What you see is what was last known; trying again …";
+    setTimeout(connect, Math.min(3000, 300 * view.tries));
+  };
+}
+
+function say(message) {
+  if (view.connected) view.socket.send(JSON.stringify(message));
+}
+
+function heard(message) {
+  view.received += 1;
+  if (message.kind === "fleet") {
+    view.connected = true;
+    view.tries = 0;
+    view.offset = message.now - Date.now() / 1000;
+    view.about = message.about;
+    document.body.classList.remove("away");
+    byId("away").hidden = !message.about.log_fault;
+    byId("away").textContent = message.about.log_fault ? "The log is not written: " + message.about.log_fault : "";
+    const looked = view.looks === null ? null : view.agents[view.looks]?.name;
+    const pictures = new Map(view.agents.map(agent => [agent.name, agent.picture]));
+    view.agents = message.agents.map(told => ({
+      ...told, margins: told.trend.margins, flags: told.trend.flags, picture: pictures.get(told.name) || "",
+    }));
+    view.entries = message.recent;
+    makeTiles();
+    const again = view.agents.find(agent => agent.name === looked);
+    view.looks = null;
+    if (again) look(again.index);
+  } else if (message.kind === "agents") {
+    view.offset = message.now - Date.now() / 1000;
+    for (const told of message.agents) changed(told);
+  } else if (message.kind === "decisions") {
+    for (const row of message.rows) decided(...row);
+  } else if (message.kind === "seen" && message.index === view.looks) {
+    view.seen = message;
+    const agent = view.agents[message.index];
+    agent.waiting = message.waiting;
+    steer();
+  } else if (message.kind === "timeline" && message.index === view.looks) {
+    view.timeline = message;
+  } else if (message.kind === "entry") {
+    view.entries = [...view.entries.slice(-199), message.entry];
+    if (message.entry.agent === view.agents[view.looks]?.name) showEntries();
+  } else if (message.kind === "you") {
+    view.me = message.name;
+    if (document.activeElement !== byId("my-name")) byId("my-name").value = message.name;
+    for (const agent of view.agents) agent.dirty = true;
+  } else if (message.kind === "note" || message.kind === "error" || message.kind === "closed") {
+    note(message.text);
+  }
+}
+
+function changed(told) {
+  const known = view.agents[told.index];
+  if (!known) {
+    view.agents[told.index] = { ...told, margins: [], flags: [], picture: "" };
+    makeTiles();
+  } else {
+    if (told.calling && !known.calling && !told.control) called(told);
+    if (told.status !== known.status && (told.status === "lost" || told.status === "died"))
+      byId("said").textContent = `${told.name} is ${told.status}`;
+    Object.assign(known, told);
+    known.dirty = true;
+  }
+  if (told.index === view.looks) steer();
+  view.unsorted = true;
+}
+
+function decided(index, episode, step, margin, proxy, flags) {
+  const agent = view.agents[index];
+  if (!agent) return;
+  Object.assign(agent, { episode, step, margin, proxy, heard_at: now(), dirty: true });
+  agent.margins.push(margin);
+  agent.flags.push(flags);
+  if (agent.margins.length > 240) {
+    agent.margins.splice(0, 120);
+    agent.flags.splice(0, 120);
+  }
+  if (index === view.looks && view.timeline) {
+    const line = view.timeline;
+    line.episodes.push(episode); line.steps.push(step); line.margins.push(margin);
+    line.proxies.push(proxy); line.flags.push(flags);
+    if (line.steps.length > LONG + 200)
+      for (const name of ["episodes", "steps", "margins", "proxies", "flags"]) line[name].splice(0, 200);
+  }
+}
+
+function saw(data) {
+  const agent = view.agents[new DataView(data).getUint16(0)];
+  if (!agent) return;
+  const old = agent.picture;
+  agent.picture = URL.createObjectURL(new Blob([new Uint8Array(data, 6)]));
+  agent.picture_step = new DataView(data).getUint32(2);
+  agent.pictured = true;
+  agent.dirty = agent.newPicture = true;
+  if (old) setTimeout(() => URL.revokeObjectURL(old), 500);
+}
+
+// -- what an agent is right now -------------------------------------------------------------
+
+function stateOf(agent) {
+  if (agent.status !== "live") return agent.status;
+  if (agent.control) return agent.control === view.me ? "mine" : "theirs";
+  if (agent.calling || now() - agent.called_since < LINGER) return "calls";
+  return agent.step !== null && now() - agent.heard_at > SILENT ? "silent" : "well";
+}
+
+function stateText(agent) {
+  const state = stateOf(agent);
+  return {
+    calls: agent.calling ? `▲ calls ${span(now() - agent.called_since)}` : "▲ called",
+    mine: "◆ you",
+    theirs: `◇ ${agent.control}`,
+    silent: `… silent ${span(now() - agent.heard_at)}`,
+    lost: "✕ lost", died: "✕ died", left: "has left", well: agent.void ? "drifted" : "",
+  }[state];
+}
+
+function levelOf(margin) {
+  const callAt = view.about.call_at ?? 1;
+  if (margin < callAt) return "low";
+  return margin < (view.about.release_at ?? callAt * 2) ? "middle" : "high";
+}
+
+function span(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 90) return `${whole} s`;
+  return whole < 5400 ? `${Math.round(whole / 60)} min` : `${(whole / 3600).toFixed(1)} h`;
+}
+
+// -- telling people -------------------------------------------------------------------------
+
+function note(text) {
+  const line = make("p", "", text);
+  byId("notes").append(line);
+  while (byId("notes").children.length > 4) byId("notes").firstChild.remove();
+  setTimeout(() => line.remove(), 8000);
+}
+
+function called(agent) {
+  byId("said").textContent = `${agent.name} calls, margin ${agent.margin}`;
+  beep();
+}
+
+let audio = null, lastBeep = 0;
+function beep() {
+  if (!view.sound || Date.now() - lastBeep < 1500) return;
+  lastBeep = Date.now();
+  audio ??= new AudioContext();
+  audio.resume();
+  for (const [start, pitch] of [[0, 660], [0.16, 880]]) {
+    const tone = audio.createOscillator(), volume = audio.createGain();
+    tone.frequency.value = pitch;
+    const at = audio.currentTime + start;
+    volume.gain.setValueAtTime(0, at);
+    volume.gain.linearRampToValueAtTime(0.12, at + 0.02);
+    volume.gain.linearRampToValueAtTime(0, at + 0.14);
+    tone.connect(volume).connect(audio.destination);
+    tone.start(at);
+    tone.stop(at + 0.16);
+  }
+}
+
+function toggleSound() {
+  view.sound = !view.sound;
+  remember("sound", view.sound ? "on" : "off");
+  showSound();
+  beep();
+}
+
+function showSound() {
+  byId("sound").textContent = view.sound ? "sound on" : "sound off";
+  byId("sound").setAttribute("aria-pressed", view.sound);
+}

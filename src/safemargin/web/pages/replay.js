@@ -1,0 +1,147 @@
+"use strict";
+// What a log says, entry by entry: the list, the entry, and the fleet as it was then.
+
+const view = { all: [], shown: [], at: -1, playing: false, timer: 0 };
+const byId = name => document.getElementById(name);
+const make = (tag, name = "", text = "") => {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (text) element.textContent = text;
+  return element;
+};
+const ICONS = {
+  call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
+  left: "−", lost: "✕", died: "✕", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
+};
+const LONGEST_PAUSE = 1500, ROWS = 400;
+
+async function begin() {
+  let after = 0, total = 1, name = "";
+  while (view.all.length < total) {
+    const told = await (await fetch(`/api/entries?after=${after}`)).json();
+    total = told.total;
+    name = told.log;
+    view.all.push(...told.entries);
+    if (!told.entries.length) break;
+    after = view.all[view.all.length - 1].id;
+  }
+  const agents = [...new Set(view.all.map(entry => entry.agent).filter(Boolean))].sort();
+  byId("only").append(...agents.map(agent => make("option", "", agent)));
+  const count = kind => view.all.filter(entry => entry.kind === kind).length;
+  byId("summary").textContent = `${name} · ${view.all.length} entries, none altered · ${agents.length} agents · `
+    + `${count("call")} calls · ${count("taken")} take-overs · ${count("action")} human actions`;
+  byId("only").addEventListener("change", choose);
+  byId("scrubber").addEventListener("input", event => { pause(); go(Number(event.target.value)); });
+  byId("play").addEventListener("click", toggle);
+  document.addEventListener("keydown", keys);
+  choose();
+}
+
+function choose() {
+  const only = byId("only").value;
+  view.shown = view.all.filter(entry => !only || entry.agent === only || entry.agent === null);
+  byId("scrubber").max = Math.max(0, view.shown.length - 1);
+  const first = view.shown.findIndex(entry => entry.kind === "call" || entry.kind === "taken");
+  go(Math.max(0, first));
+}
+
+function keys(event) {
+  if (event.target.matches("select")) return;
+  if (event.key === "ArrowRight" || event.key === "ArrowLeft") { pause(); go(view.at + (event.key === "ArrowRight" ? 1 : -1)); }
+  else if (event.key === "Home") go(0);
+  else if (event.key === "End") go(view.shown.length - 1);
+  else if (event.key === " ") toggle();
+  else if (event.key === "c") { const next = view.shown.findIndex((entry, place) => place > view.at && entry.kind === "call"); if (next > 0) go(next); }
+  else return;
+  event.preventDefault();
+}
+
+function toggle() {
+  if (view.playing) return pause();
+  view.playing = true;
+  byId("play").textContent = "pause";
+  advance();
+}
+
+function pause() {
+  view.playing = false;
+  clearTimeout(view.timer);
+  byId("play").textContent = "play";
+}
+
+function advance() {
+  if (!view.playing) return;
+  if (view.at >= view.shown.length - 1) return pause();
+  const speed = Number(byId("speed").value);
+  const gap = 1000 * (view.shown[view.at + 1].time - view.shown[view.at].time) / speed;
+  view.timer = setTimeout(() => { go(view.at + 1); advance(); }, Math.min(LONGEST_PAUSE, Math.max(20, gap)));
+}
+
+function go(place) {
+  if (!view.shown.length) return;
+  view.at = Math.min(Math.max(0, place), view.shown.length - 1);
+  byId("scrubber").value = view.at;
+  byId("clock").textContent = `${view.at + 1} of ${view.shown.length}`;
+  showList();
+  showEntry(view.shown[view.at]);
+}
+
+function showList() {
+  const first = Math.max(0, Math.min(view.at - ROWS / 2, view.shown.length - ROWS)), list = byId("list");
+  list.replaceChildren(...view.shown.slice(first, first + ROWS).map((entry, offset) => {
+    const line = make("li", first + offset === view.at ? "here" : "");
+    line.dataset.kind = entry.kind;
+    line.append(make("time", "", clock(entry.time)), make("span", "icon", ICONS[entry.kind] || "·"), make("span", "", entry.text));
+    line.addEventListener("click", () => { pause(); go(first + offset); });
+    return line;
+  }));
+  list.querySelector(".here")?.scrollIntoView({ block: "nearest" });
+}
+
+function showEntry(entry) {
+  byId("entry-title").textContent = entry.text;
+  byId("entry-time").textContent = new Date(entry.time * 1000).toLocaleString();
+  const picture = byId("entry-picture");
+  picture.hidden = !entry.pictured;
+  if (entry.pictured) picture.src = `/api/entries/${entry.id}/picture`;
+  const details = entry.details, facts = [];
+  const add = (name, value) => { if (value !== undefined && value !== null && value !== "") facts.push(make("dt", "", name), make("dd", "", String(value))); };
+  add("entry", entry.id);
+  add("agent", entry.agent);
+  add("person", entry.person);
+  if (entry.step !== null) add("episode, step", `${entry.episode}, ${entry.step}`);
+  add("margin", details.margin);
+  add("proxy", typeof details.proxy === "number" ? details.proxy.toPrecision(4) : null);
+  add("the agent wanted", details.proposed_name ?? details.proposed);
+  if (entry.kind === "action") add("was done", (details.action_name ?? details.action) + (details.overruled ? " (overruled)" : ""));
+  if (entry.kind === "server-started") for (const [name, value] of Object.entries(details)) add(name.replaceAll("_", " "), value);
+  byId("facts").replaceChildren(...facts);
+  showFleet(entry.id);
+}
+
+function showFleet(until) {
+  const states = new Map();
+  for (const entry of view.all) {
+    if (entry.id > until) break;
+    if (entry.kind === "server-started") for (const [name] of states) states.set(name, { ...states.get(name), gone: "lost" });
+    if (!entry.agent) continue;
+    const state = states.get(entry.agent) || {};
+    if (entry.kind === "call") state.calls = true;
+    if (entry.kind === "release") state.calls = false;
+    if (entry.kind === "taken") state.by = entry.person;
+    if (entry.kind === "handed-back" || entry.kind === "stopped") state.by = "";
+    if (["lost", "died", "left"].includes(entry.kind)) state.gone = entry.kind;
+    if (["joined", "back"].includes(entry.kind)) state.gone = "";
+    states.set(entry.agent, state);
+  }
+  byId("then").replaceChildren(...[...states].map(([name, state]) => {
+    const kind = state.gone || (state.by ? "theirs" : state.calls ? "calls" : "well");
+    const chip = make("span", "chip", state.gone ? `${name} · ${state.gone}` : name + { calls: " ▲", theirs: ` ◆ ${state.by}`, well: "" }[kind]);
+    chip.dataset.state = kind;
+    return chip;
+  }));
+}
+
+function clock(time) {
+  return new Date(time * 1000).toLocaleTimeString();
+}
