@@ -7,7 +7,7 @@ STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
 EXTRAS = atari,methods,mujoco,parquet,ray,sb3,torch,video,web
 
-.PHONY: demo test test-slow bench bench-quick lint format clean
+.PHONY: demo test test-slow bench bench-quick reproduce lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,9 @@ bench: $(STAMP)  ## every speed claim: both sides in one run, about half an hour
 
 bench-quick: $(STAMP)  ## a reduced round in under two minutes
 	$(BIN)/python benchmarks/bench_rollouts.py --quick
+
+reproduce: $(STAMP)  ## the paper's tables and figures beside ours, from stored studies
+	$(BIN)/python reproduction/build.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,148 @@
+"""The reproduction's tables and figures, from studies that were kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import safemargin as sm
+from safemargin.reproduce import PaperStudy, keep_tables
+
+pytest.importorskip("pyarrow", reason="pip install 'safemargin[parquet]'")
+
+ROOT = Path(__file__).parents[1] / "reproduction"
+sys.path.insert(0, str(ROOT))
+
+import build  # noqa: E402
+import supervise  # noqa: E402
+import tables  # noqa: E402
+from capture import BUDGETS, capture  # noqa: E402
+from stored import StoredStudy, stored_studies  # noqa: E402
+
+SETTINGS = sm.Settings(n_values=(1, 2, 4), gamma=0.9, trials=8, opening=20, max_episode_steps=300)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, StoredStudy]:
+    """A small study of CartPole, kept as if it were one of the paper's."""
+    folder = tmp_path_factory.mktemp("reproduction")
+    paper = PaperStudy(
+        "pong-apex", "cartpole", "CartPole-v1", SETTINGS, 40, 40, "a stand-in for a test"
+    )
+    with sm.Study.create(folder / "study", paper.environment, paper.policy, SETTINGS) as study:
+        study.collect(paper.natural, paper.spread, workers=1)
+        keep_tables(study, paper, folder / "studies" / paper.name, machine="a test")
+        return study.tuples(), StoredStudy(folder / "studies" / paper.name)
+
+
+def test_a_kept_study_holds_the_same_tuples(kept: tuple[Any, StoredStudy]) -> None:
+    tuples, stored = kept
+    read = stored.tuples()
+    for name in (
+        "phases", "indices", "steps", "proxies", "criticalities", "half_widths", "trials", "groups"
+    ):  # fmt: skip
+        np.testing.assert_array_equal(getattr(read, name), getattr(tuples, name), err_msg=name)
+    assert read.n_values == tuples.n_values
+    assert read.proxy == tuples.proxy
+
+
+def test_a_page_from_what_there_is(kept: tuple[Any, StoredStudy]) -> None:
+    studies = stored_studies(kept[1].folder.parent)
+    assert list(studies) == ["pong-apex"]
+    page = build.build_page("{{measured}}\n\n{{cost}}\n\n{{table_two}}\n\n{{supervised}}", studies)
+    assert "| pong-apex | 40 + 40 |" in page
+    assert "| a test |" in page
+    assert tables.MISSING in page  # there is no study of Beamrider
+    with pytest.raises(AttributeError, match="table_four"):
+        build.build_page("{{table_four}}", studies)
+
+
+class TestCapture:
+    def test_it_counts_deaths_among_the_highest(self) -> None:
+        rng = np.random.default_rng(0)
+        ranks = [rng.normal(size=rng.integers(5, 50)) for _ in range(40)]
+        died = [bool(rng.random() < 0.7) for _ in ranks]
+        found = capture(ranks, died)
+        every = np.sort(np.concatenate(ranks))[::-1]
+        for place in (10, 60, 140):
+            looked_at = BUDGETS[place] * len(every)
+            level = every[int(looked_at)]
+            brute = [rank[-1] > level for rank, dead in zip(ranks, died, strict=True) if dead]
+            assert found.share[place] == pytest.approx(np.mean(brute), abs=1 / sum(died))
+        assert found.share[0] == 0
+        assert found.share[-1] == 1
+        assert (found.low <= found.share + 1e-9).all()
+        assert (found.high >= found.share - 1e-9).all()
+
+    def test_where_all_rank_alike_it_is_chance(self) -> None:
+        found = capture([np.zeros(20) for _ in range(10)], [True] * 10)
+        np.testing.assert_allclose(found.share, BUDGETS, atol=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+@pytest.mark.parametrize("kind", ["distinct", "ties"])
+def test_a_threshold_picks_the_share(share: float, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=4000) if kind == "distinct" else rng.integers(0, 3, 4000) / 1.0
+    threshold = supervise.Threshold(values, share)
+    picked = np.array([threshold.picks(value, rng) for value in values])
+    assert picked.mean() == pytest.approx(share, abs=0.012)
+    assert values[picked].min() >= threshold.level
+
+
+def test_the_page_is_what_the_stored_studies_say() -> None:
+    """What a reader rebuilds with `make reproduce` is what the repository shows."""
+    studies = stored_studies(ROOT / "studies")
+    if not studies:
+        pytest.skip("no study is stored yet")
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for table in (tables.table_three(studies), tables.measured(studies), tables.cost(studies)):
+        assert table in page
+
+
+def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
+    """Against plain steps in a second emulator."""
+    pytest.importorskip("ale_py", reason="pip install 'safemargin[atari]'")
+    from safemargin.environments import EnvironmentSpec, make_simulator
+    from safemargin.policies import load_policy
+
+    policy = load_policy("zoo:pong-a3c")
+    about = {
+        "policy": {"identity": policy.identity},
+        "settings": {"gamma": 0.99},
+        "environment": {"name": "atari:pong"},
+        "default_proxy": "log_prob_range",
+    }
+    (tmp_path / "study.json").write_text(json.dumps(about), encoding="utf-8")
+    plan = supervise.Plan("pong-a3c", 0.05, 10, 40)
+    supervisor = supervise.Supervisor(StoredStudy(tmp_path), plan)
+    simulator = supervisor.runner.simulator
+    simulator.reset(3)
+    opening = [2, 3, 3, 0, 5, 2] * 6
+    for action in opening:
+        simulator.step(action)
+    before = simulator.digest()
+    found = supervisor.returns()
+    assert simulator.digest() == before  # the game itself stands where it stood
+
+    other = make_simulator(EnvironmentSpec.parse("atari:pong").make(), way="snapshot")
+    runner = supervisor.runner
+    for action in range(supervisor.actions):
+        observation = other.reset(3)
+        for taken in opening:
+            observation = other.step(taken).observation
+        rewards = []
+        for position in range(40):
+            rows, _ = runner.scores([observation], [None])
+            own = int(runner.choose(rows[0], None, None))
+            step = other.step(action if position == 0 else own)
+            rewards.append(step.reward)
+            observation = step.observation
+            if step.terminated:
+                break
+        assert found[action] == pytest.approx(np.dot(rewards, 0.99 ** np.arange(len(rewards))))
