@@ -97,27 +97,28 @@ class Connection:
 
     async def run(self) -> None:
         """Serve the connection until either side ends it."""
-        tasks = {
-            asyncio.create_task(self.deliver()),
-            asyncio.create_task(self.listen()),
-        }
+        sender, reader = asyncio.create_task(self.deliver()), asyncio.create_task(self.listen())
+        for task in (sender, reader):
+            task.add_done_callback(_tell_surprises)
         try:
-            _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if self.ending is not None and pending:  # let the sentence out
-                await asyncio.wait(pending, timeout=2)
+            await asyncio.wait({sender, reader}, return_when=asyncio.FIRST_COMPLETED)
+            if self.ending is not None and not sender.done():  # let the sentence out
+                await asyncio.wait({sender}, timeout=2)
         finally:
-            for task in tasks:
-                task.cancel()
-            done = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in done:
-            if isinstance(result, Exception) and not isinstance(
-                result, WebSocketDisconnect | RuntimeError | OSError
-            ):
-                raise result
+            sender.cancel()
+            reader.cancel()
 
     async def listen(self) -> None:
         """Take messages in."""
         raise NotImplementedError
+
+
+def _tell_surprises(task: asyncio.Task[None]) -> None:
+    """A connection may break at any time; any other error is a fault to be seen."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, WebSocketDisconnect | RuntimeError | OSError):
+        context = {"message": "a connection of the fleet failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
 
 
 class AgentConnection(Connection):

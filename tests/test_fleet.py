@@ -1,0 +1,630 @@
+"""The state of a fleet, and the server over it, in-process: what is told, refused and logged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_monitor import margins
+
+import safemargin as sm
+from safemargin.errors import AuditLogError, InvalidInput
+from safemargin.fleet import Fleet
+from safemargin.fleet.messages import (
+    Hello,
+    Report,
+    read_hello,
+    read_json,
+    read_picture,
+    read_report,
+)
+from safemargin.fleet.people import identity_of
+from safemargin.fleet.track import CALL, Track
+
+pytest.importorskip("fastapi")
+pytest.importorskip("websockets")
+
+from fastapi.testclient import TestClient
+from starlette.testclient import WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from safemargin.web.access import Access, find_token
+from safemargin.web.connections import AGENT_RATE, MOST_FAULTS
+from safemargin.web.fleet_app import create_fleet_app
+
+ADDRESS = "http://127.0.0.1"
+AGENTS, LIVE = "ws://127.0.0.1/agents", "ws://127.0.0.1/live"
+TOKEN = "a token of these tests"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+JPEG = b"\xff\xd8\xff and so on"
+
+
+class Link:
+    """An agent that only listens."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.closed = ""
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.heard.append(message)
+
+    def close(self, why: str) -> None:
+        self.closed = why
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return next(each for each in reversed(self.heard) if each["kind"] == kind)
+
+
+class Page:
+    """A page that only listens."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.person = fleet.arrive(f"secret of {name:10}", name)
+        self.looks_at: int | None = None
+        self.heard: list[Any] = []
+        fleet.pages.add(self)
+
+    def send(self, message: Any) -> None:
+        self.heard.append(message)
+
+    @property
+    def notes(self) -> list[str]:
+        return [each["text"] for each in self.heard if each["kind"] == "note"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[sm.AuditLog]:
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as opened:
+        yield opened
+
+
+def kinds(log: sm.AuditLog) -> list[str]:
+    return [entry.kind for entry in log]
+
+
+def report(step: int, margin: int = 4, *, call: bool = False, waits: bool = False) -> Report:
+    return Report(0, step, (0.5, -1.0), 0, margin, 1.5, call, why="why" * call, waits=waits)
+
+
+HELLO = Hello("arm", "1", action_names=("LEFT", "RIGHT"))
+
+
+# -- the state ---------------------------------------------------------------------------------
+
+
+def test_take_over_act_and_hand_back(log: sm.AuditLog) -> None:
+    fleet, link = Fleet(log), Link()
+    ann = Page(fleet, "Ann")
+    agent = fleet.join(HELLO, link)
+    fleet.report(agent, report(0))
+    fleet.take(ann.person, agent)
+    assert link.last("taken") == {"kind": "taken", "by": "Ann"}
+    assert agent.to_dict()["control"] == "Ann"
+    fleet.act(ann.person, agent, 0, 0, 1)  # the agent has not asked yet: too early, not an error
+    assert "action" not in [each["kind"] for each in link.heard]
+    fleet.see(agent, 1, JPEG)
+    fleet.report(agent, report(1, waits=True))
+    assert agent.waiting
+    with pytest.raises(InvalidInput, match="an action of arm is a number from 0 to 1"):
+        fleet.act(ann.person, agent, 0, 1, 2)
+    fleet.act(ann.person, agent, 0, 1, 1)
+    assert link.last("action") == {"kind": "action", "episode": 0, "step": 1, "action": 1}
+    fleet.act(ann.person, agent, 0, 1, 0)  # the same decision is not answered twice
+    fleet.report(agent, report(2, waits=True))
+    fleet.act(ann.person, agent, 0, 2, None)
+    assert link.last("action")["action"] is None
+    fleet.hand_back(ann.person, agent)
+    assert link.heard[-2:] == [{"kind": "free"}, {"kind": "pictures", "every": 0.25}]
+    entries = list(log)
+    assert kinds(log) == ["server-started", "joined", "taken", "action", "action", "handed-back"]
+    assert entries[3].details | {"action": 1, "overruled": True, "proposed_name": "LEFT"} == (
+        entries[3].details
+    )
+    assert log.picture(4) == JPEG
+    assert entries[4].details["own"]
+    assert (entries[4].step, entries[4].details["action_name"]) == (2, "LEFT")
+    with pytest.raises(InvalidInput, match="arm is not yours to steer; take it over first"):
+        fleet.act(ann.person, agent, 0, 2, 0)
+    with pytest.raises(InvalidInput, match="arm is not yours to hand back"):
+        fleet.hand_back(ann.person, agent)
+
+
+def test_two_people_want_the_same_agent(log: sm.AuditLog) -> None:
+    fleet, link = Fleet(log), Link()
+    ann, ben = Page(fleet, "Ann"), Page(fleet, "Ben")
+    agent = fleet.join(HELLO, link)
+    fleet.take(ann.person, agent)
+    with pytest.raises(InvalidInput, match="Ann took arm over before you"):
+        fleet.take(ben.person, agent)
+    assert agent.control is ann.person
+    assert ann.notes == ["Ben wants arm, too. You have it."]
+    fleet.take(ben.person, agent, force=True)
+    assert agent.control is ben.person
+    assert ann.notes[-1] == "Ben took arm from you."
+    assert kinds(log)[2:] == ["taken", "refused", "taken"]
+    assert list(log)[-1].text == "Ben took arm over: taken from Ann"
+
+
+def test_calls_begin_and_end_once(log: sm.AuditLog) -> None:
+    fleet, link = Fleet(log), Link()
+    agent = fleet.join(HELLO, link)
+    for step, call in enumerate([False, True, True, False, True]):
+        fleet.report(agent, report(step, 0 if call else 4, call=call))
+    assert agent.calls == 2
+    fleet.end_episode(agent)
+    assert kinds(log)[2:] == ["call", "release", "call", "release"]
+    assert list(log)[-1].details["why"] == "the episode has ended"
+    assert agent.track.last()["flags"] == [0, CALL, CALL, 0, CALL]
+
+
+def test_a_decision_told_twice_counts_once(log: sm.AuditLog) -> None:
+    fleet, link = Fleet(log, make_monitor=lambda: sm.Monitor(margins(), tolerance=1.0)), Link()
+    page = Page(fleet, "Ann")
+    agent = fleet.join(HELLO, link)
+    bare = Report(0, 3, (0.0, 2.0))
+    fleet.report(agent, bare)
+    fleet.take(page.person, agent)
+    fleet.report(agent, Report(0, 3, (0.0, 2.0), waits=True))
+    assert agent.waiting
+    assert agent.track.count == fleet.decisions == len(fleet.rows) == 1
+    assert agent.monitor is not None
+    assert agent.monitor.steps == 1
+    assert agent.margin == 1
+
+
+def test_the_servers_own_monitor_judges_scores(log: sm.AuditLog) -> None:
+    make = lambda: sm.Monitor(margins(), tolerance=1.0, call_at=2)  # noqa: E731
+    fleet, link = Fleet(log, make_monitor=make), Link()
+    agent = fleet.join(Hello("a", "1", policy="sha256:abc"), link)
+    found = []
+    for step, high in enumerate([0.0, 2.0, 9.0, float("nan")]):
+        fleet.report(agent, Report(0, step, (0.0, high)))
+        found.append((agent.margin, agent.calling, agent.proxy))
+    assert found == [(4, False, 0.0), (1, True, 2.0), (0, True, 9.0), (0, True, None)]
+    assert "no finite proxy" in agent.why
+    with pytest.raises(sm.SafemarginError, match="made for another policy"):
+        fleet.join(Hello("b", "1", policy="sha256:other"), link)
+    fleet.depart(agent, link, "lost", "gone")
+    fleet.join(Hello("a", "1", policy="sha256:abc"), link)
+    assert agent.monitor is not None
+    assert agent.monitor.steps == 4  # what it knows of drift is not forgotten
+    bare = Fleet.__new__(Fleet)
+    bare.__dict__.update(fleet.__dict__, make_monitor=None)
+    other = bare.join(Hello("c", "1"), link)
+    with pytest.raises(InvalidInput, match="this server has no margins file"):
+        bare.report(other, Report(0, 0, (0.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("on_lost", "kind"), [("go-on", "handed-back"), ("hold", "absent"), ("stop", "stopped")]
+)
+def test_a_person_who_is_gone(log: sm.AuditLog, on_lost: Any, kind: str) -> None:
+    fleet, link = Fleet(log, on_lost=on_lost, grace=20), Link()
+    page = Page(fleet, "Ann")
+    agent = fleet.join(HELLO, link)
+    fleet.take(page.person, agent)
+    fleet.report(agent, report(0, waits=True))
+    fleet.people.depart(page.person)
+    gone = page.person.gone_since
+    assert gone is not None
+    fleet.mind_absence(gone + 19)
+    assert kinds(log)[-1] == "taken"
+    fleet.mind_absence(gone + 21)
+    fleet.mind_absence(gone + 22)  # told once
+    assert kinds(log)[3:] == [kind]
+    if on_lost == "hold":
+        assert agent.control is page.person
+        assert agent.waiting
+        again = fleet.arrive("secret of Ann       ")
+        assert again is agent.control
+        assert not agent.reason
+    else:
+        assert agent.control is None
+        assert link.heard[-1 if on_lost == "stop" else -2]["kind"] == {
+            "go-on": "free",
+            "stop": "stop",
+        }[on_lost]  # fmt: skip
+
+
+def test_people_are_recognised_and_told_apart(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+    first, second = fleet.arrive("a" * 20), fleet.arrive("b" * 20)
+    assert (first.name, second.name) == ("person 1", "person 2")
+    fleet.rename(second, "person 1")
+    assert second.name == "person 1 2"
+    assert fleet.arrive("a" * 20) is first
+    assert first.pages == 2
+    fleet.people.depart(first)
+    assert first.gone_since is None
+    fleet.people.depart(first)
+    assert first.gone_since is not None
+
+
+def test_a_server_that_starts_again_knows_what_was(tmp_path: Path) -> None:
+    path, secret = tmp_path / "watch.db", "the secret of Ann"
+    with sm.AuditLog(path, write=True) as log:
+        fleet = Fleet(log)
+        ann = fleet.arrive(secret, "Ann")
+        links = [Link() for _ in range(3)]
+        agents = [fleet.join(Hello(f"a{n}", "1"), links[n]) for n in range(3)]
+        fleet.report(agents[0], report(5, 0, call=True))
+        fleet.take(ann, agents[0])
+        fleet.depart(agents[2], links[2], "left")
+    # Nothing is closed in order: as after kill -9.
+    with sm.AuditLog(path, write=True) as log:
+        fleet = Fleet(log, grace=20)
+        assert [(agent.name, agent.status) for agent in fleet.agents] == [
+            ("a0", "lost"),
+            ("a1", "lost"),
+        ]
+        assert fleet.agents[0].calls == 1
+        assert fleet.agents[0].control is not None
+        assert fleet.agents[0].control.name == "Ann"
+        assert secret not in path.read_bytes().decode("latin-1")
+        link = Link()
+        fleet.join(Hello("a0", "2"), link)
+        assert [each["kind"] for each in link.heard[:2]] == ["welcome", "taken"]
+        assert link.heard[0]["taken"]
+        assert fleet.arrive("somebody else's secret").name == "person 1"
+        assert fleet.arrive(secret) is fleet.agents[0].control
+        assert fleet.agents[0].control.identity == identity_of(secret)
+        fleet.mind_absence(time.time() + 60)  # she is back, so it stays hers
+        assert fleet.agents[0].control is not None
+
+
+def test_names_belong_to_one_agent(log: sm.AuditLog) -> None:
+    fleet, first, second = Fleet(log, most_agents=1), Link(), Link()
+    agent = fleet.join(HELLO, first)
+    with pytest.raises(InvalidInput, match="an agent named 'arm' is connected already"):
+        fleet.join(Hello("arm", "2"), second)
+    assert fleet.join(HELLO, second) is agent  # the same one, over a new connection
+    assert first.closed == "the same agent has connected anew"
+    fleet.depart(agent, first, "lost", "late news of the old connection")
+    assert agent.status == "live"
+    with pytest.raises(InvalidInput, match="there are 1 agents already"):
+        fleet.join(Hello("leg", "1"), Link())
+    fleet.depart(agent, second, "lost", "gone")
+    with pytest.raises(InvalidInput, match="arm cannot be taken over: it is lost"):
+        fleet.take(fleet.arrive("x" * 20), agent)
+
+
+def test_what_cannot_be_logged_is_not_done(
+    log: sm.AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, link = Fleet(log), Link()
+    page = Page(fleet, "Ann")
+    agent = fleet.join(HELLO, link)
+
+    def full(*arguments: Any, **more: Any) -> None:
+        raise AuditLogError("the disk is full")
+
+    monkeypatch.setattr(log, "add", full)
+    fleet.report(agent, report(0, 0, call=True))  # an agent is not held up by it
+    assert agent.calling
+    assert page.notes == ["The log is not written: the disk is full"]
+    assert fleet.snapshot()["about"]["log_fault"] == "the disk is full"
+    with pytest.raises(InvalidInput, match="not done, since it cannot be logged: the disk is full"):
+        fleet.take(page.person, agent)
+    assert agent.control is None
+
+
+def test_pictures_only_as_often_as_somebody_looks(log: sm.AuditLog) -> None:
+    fleet, links = Fleet(log), [Link() for _ in range(20)]
+    for number, link in enumerate(links):
+        fleet.join(Hello(f"a{number}", "1"), link)
+    assert links[0].last("pictures")["every"] is None
+    page = Page(fleet, "Ann")
+    page.looks_at = 3
+    fleet.pace_pictures()
+    assert links[0].last("pictures")["every"] == 0.5  # 40 a second in all
+    assert links[3].last("pictures")["every"] == 0.0
+
+
+def test_a_track_has_a_fixed_length() -> None:
+    track = Track(4)
+    for step in range(10):
+        track.add(1, step, step % 3, None if step == 8 else step / 2, 0)
+    assert track.count == 10
+    assert track.last()["steps"] == [6, 7, 8, 9]
+    assert track.last(2) == {
+        "episodes": [1, 1],
+        "steps": [8, 9],
+        "margins": [2, 0],
+        "proxies": [None, 4.5],
+        "flags": [0, 0],
+    }
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "must be JSON"),
+        ("[" * 100_000, "must be JSON"),
+        ("[1]", "must be a JSON object, got a list"),
+        ('{"kind": "hello", "name": ""}', "name must be a text of 1 to 60 characters"),
+        ('{"kind": "hello", "name": "a\\u0000"}', "name must be printable"),
+        ('{"kind": "hello", "name": "a", "action_names": 3}', "action_names must be a list"),
+        ('{"kind": "hello", "name": "a", "dimensions": -1}', "dimensions must be a whole number"),
+        ('{"kind": "hello", "name": "a", "policy": 3}', "policy must be a text"),
+        ('{"kind": "decision", "step": 1}', "the first message must be"),
+    ],
+)
+def test_hellos_that_are_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        read_hello(read_json(text))
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"step": 1}, "needs its scores, or a margin"),
+        ({"step": -1, "margin": 1}, "step must be a whole number from 0"),
+        ({"step": 1.5, "margin": 1}, "step must be a whole number"),
+        ({"step": True, "margin": 1}, "step must be a whole number"),
+        ({"step": 2**40, "margin": 1}, "step must be a whole number"),
+        ({"margin": "3"}, "margin must be a whole number"),
+        ({"margin": 3, "proxy": "high"}, "proxy must be a finite number or null"),
+        ({"scores": []}, "scores must be a list of 1 to 1024 numbers"),
+        ({"scores": [0] * 1025}, "scores must be a list of 1 to 1024 numbers"),
+        ({"scores": [1, "2"]}, "scores must be numbers, or null"),
+        ({"scores": [1, True]}, "scores must be numbers, or null"),
+        ({"scores": [1], "proposed": {}}, "proposed must be an action, got an object"),
+    ],
+)
+def test_reports_that_are_refused(message: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        read_report(message)
+
+
+def test_pictures_are_pictures() -> None:
+    assert read_picture(b"P\x00\x00\x01\x00" + JPEG) == (256, JPEG)
+    for wrong in (b"", b"P", b"Q\x00\x00\x01\x00" + JPEG, b"P\x00\x00\x00\x00<script>"):
+        with pytest.raises(InvalidInput, match="a binary message must be a picture"):
+            read_picture(wrong)
+    with pytest.raises(InvalidInput, match="a picture may have 512 KiB, got 600"):
+        read_picture(b"P\x00\x00\x00\x00" + JPEG + bytes(600 << 10))
+
+
+# -- the server --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fleet(log: sm.AuditLog) -> Fleet:
+    return Fleet(log)
+
+
+@pytest.fixture
+def client(fleet: Fleet) -> Iterator[TestClient]:
+    app = create_fleet_app(fleet, Access(TOKEN, page_token_needed=False))
+    with TestClient(app, base_url=ADDRESS) as opened:
+        yield opened
+
+
+def hello(name: str = "arm") -> dict[str, Any]:
+    return {"kind": "hello", "name": name, "instance": name, "action_names": ["LEFT", "RIGHT"]}
+
+
+def until(socket: Any, kind: str) -> dict[str, Any]:
+    """The next message of a kind; others are passed over."""
+    while True:
+        message = socket.receive()
+        if message["type"] == "websocket.close":
+            raise WebSocketDisconnect(message["code"], message.get("reason"))
+        if message.get("text"):
+            told: dict[str, Any] = json.loads(message["text"])
+            if told["kind"] == kind:
+                return told
+
+
+@contextlib.contextmanager
+def opened_page(client: TestClient, name: str) -> Iterator[Any]:
+    with client.websocket_connect(LIVE) as socket:
+        socket.send_json({"do": "hello", "secret": f"the secret of {name}", "name": name})
+        yield socket
+
+
+def test_from_an_agent_to_a_page_and_back(client: TestClient) -> None:
+    with client.websocket_connect(AGENTS, headers=BEARER) as agent:
+        agent.send_json(hello())
+        assert until(agent, "welcome") == {"kind": "welcome", "taken": False}
+        with opened_page(client, "Ann") as page:
+            assert [each["name"] for each in until(page, "fleet")["agents"]] == ["arm"]
+            page.send_json({"do": "look", "agent": 0})
+            until(page, "timeline")
+            agent.send_json(
+                {"kind": "decision", "step": 0, "margin": 2, "proxy": 1.5, "scores": [1, 0]}
+            )
+            assert until(page, "decisions")["rows"] == [[0, 0, 0, 2, 1.5, 0]]
+            assert until(page, "seen")["scores"] == [1.0, 0.0]
+            page.send_json({"do": "take", "agent": 0})
+            assert until(agent, "taken")["by"] == "Ann"
+            agent.send_bytes(b"P\x00\x00\x00\x01" + JPEG)
+            agent.send_json(
+                {"kind": "decision", "step": 1, "margin": 0, "call": True, "waits": True}
+            )
+            while not until(page, "seen")["waiting"]:
+                pass
+            page.send_json({"do": "act", "agent": 0, "episode": 0, "step": 1, "action": 1})
+            assert until(agent, "action")["action"] == 1
+            page.send_json({"do": "give", "agent": 0})
+            until(agent, "free")
+            page.send_json({"do": "name", "name": "Anna"})
+            while until(page, "you")["name"] != "Anna":
+                pass
+        with opened_page(client, "Ann") as again:  # closed and opened again: the true state
+            state = until(again, "fleet")["agents"][0]
+            assert state["control"] is None
+            assert state["calling"]
+            assert (state["margin"], state["step"], state["human_actions"]) == (0, 1, 1)
+        agent.send_json({"kind": "left"})
+        assert until(agent, "closed")["text"] == "goodbye"
+    state = client.get("/api/fleet").json()["agents"][0]
+    assert (state["status"], state["calling"]) == ("left", False)
+
+
+def test_two_pages_take_over_at_once(client: TestClient, log: sm.AuditLog) -> None:
+    with client.websocket_connect(AGENTS, headers=BEARER) as agent:
+        agent.send_json(hello())
+        until(agent, "welcome")
+        with opened_page(client, "Ann") as ann, opened_page(client, "Ben") as ben:
+            until(ann, "you")
+            until(ben, "you")
+            for page in (ann, ben):
+                page.send_json({"do": "take", "agent": 0})
+            assert until(ann, "note")["text"] == "Ben wants arm, too. You have it."
+            assert "Ann took arm over before you" in until(ben, "note")["text"]
+            assert until(agent, "taken")["by"] == "Ann"
+            ben.send_json({"do": "act", "agent": 0, "episode": 0, "step": 0, "action": 1})
+            assert "not yours to steer" in until(ben, "note")["text"]
+    assert kinds(log).count("taken") == kinds(log).count("refused") == 1
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}]
+)
+def test_an_agent_with_a_wrong_token(client: TestClient, header: dict[str, str]) -> None:
+    with (
+        pytest.raises(WebSocketDenialResponse) as denied,
+        client.websocket_connect(AGENTS, headers=header),
+    ):
+        pass
+    assert denied.value.status_code == 401
+    assert "wrong or missing token: an agent needs" in denied.value.text
+
+
+def test_another_site_cannot_watch(client: TestClient) -> None:
+    headers = {"Origin": "http://evil.example", "Host": "127.0.0.1"}
+    with (
+        pytest.raises(WebSocketDenialResponse) as denied,
+        client.websocket_connect(LIVE, headers=headers),
+    ):
+        pass
+    assert denied.value.status_code == 403
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_people_from_elsewhere_need_a_token_of_their_own(fleet: Fleet) -> None:
+    access = Access(TOKEN, page_token_needed=True)
+    app = create_fleet_app(fleet, access, hosts=("*",))
+    with TestClient(app, base_url="http://far.example") as client:
+        assert client.get("/").status_code == 401
+        assert client.get("/api/fleet").status_code == 401
+        live = "ws://far.example/live"
+        with pytest.raises(WebSocketDenialResponse), client.websocket_connect(live):
+            pass
+        assert client.get("/", params={"token": TOKEN}).status_code == 401  # the agents' one
+        page = client.get("/", params={"token": access.page_token})
+        assert page.status_code == 200
+        assert "Fleet" in page.text
+        assert "token" not in str(page.url)
+        assert client.get("/api/fleet").status_code == 200
+        with client.websocket_connect(live) as socket:
+            socket.send_json({"do": "hello", "secret": "x" * 20})
+            until(socket, "fleet")
+
+
+def test_malformed_messages_harm_nobody_else(client: TestClient, fleet: Fleet) -> None:
+    with (
+        client.websocket_connect(AGENTS, headers=BEARER) as good,
+        client.websocket_connect(AGENTS, headers=BEARER) as bad,
+    ):
+        good.send_json(hello("good"))
+        until(good, "welcome")
+        bad.send_json(hello("bad"))
+        bad.send_text("{")
+        assert "must be JSON" in until(bad, "error")["text"]
+        bad.send_json({"kind": "dance"})
+        assert until(bad, "error")["text"] == "the kind of message 'dance' is unknown"
+        bad.send_bytes(b"Pxxxx<html>")
+        for _ in range(MOST_FAULTS - 3):
+            bad.send_text("[]")
+        assert "10 messages could not be read" in until(bad, "closed")["text"]
+        with pytest.raises(WebSocketDisconnect) as closed:
+            until(bad, "anything")
+        assert closed.value.code == 1008
+        good.send_json({"kind": "decision", "step": 0, "margin": 3})
+        good.send_json({"kind": "left"})
+        until(good, "closed")
+    assert [(agent.name, agent.status) for agent in fleet.agents] == [
+        ("good", "left"),
+        ("bad", "lost"),
+    ]
+    assert fleet.agents[0].margin == 3
+    assert "10 messages could not be read" in fleet.agents[1].reason
+
+
+def test_a_flood_is_cut_off(client: TestClient, fleet: Fleet) -> None:
+    with client.websocket_connect(AGENTS, headers=BEARER) as agent:
+        agent.send_json(hello())
+        for step in range(int(AGENT_RATE) * 20):
+            agent.send_json({"kind": "decision", "step": step, "margin": 1})
+        text = until(agent, "closed")["text"]
+    assert text == "more than 200 messages a second; report less often"
+    assert fleet.agents[0].status == "lost"
+    assert fleet.decisions < AGENT_RATE * 20
+
+
+def test_what_pages_cannot_ask(client: TestClient) -> None:
+    with client.websocket_connect(LIVE) as page:
+        page.send_json({"do": "take", "agent": 0})
+        assert "the first message must be" in until(page, "error")["text"]
+        page.send_json({"do": "hello", "secret": "short"})
+        assert "a secret of 16 to 100" in until(page, "error")["text"]
+        page.send_json({"do": "hello", "secret": "x" * 20})
+        until(page, "fleet")
+        page.send_json({"do": "take", "agent": 7})
+        assert until(page, "error")["text"] == "there is no agent 7"
+        page.send_json({"do": "name", "name": "\n"})
+        assert "your name must be a text" in until(page, "error")["text"]
+        page.send_json({"do": "sing"})
+        assert until(page, "error")["text"] == "the message 'sing' is unknown"
+
+
+def test_a_slow_page_misses_decisions_but_not_the_state(fleet: Fleet) -> None:
+    from safemargin.web.connections import LONGEST_QUEUE, PageConnection
+
+    page: Any = PageConnection(None, fleet)  # type: ignore[arg-type]
+    for number in range(LONGEST_QUEUE + 50):
+        page.send({"kind": "decisions", "rows": [number]})
+    assert page.behind
+    assert page.outgoing.qsize() == LONGEST_QUEUE  # bounded
+    while page.outgoing.qsize():
+        page.outgoing.get_nowait()
+    page.send({"kind": "decisions", "rows": ["late"]})
+    assert page.outgoing.get_nowait()["kind"] == "fleet"
+    page.send({"kind": "decisions", "rows": ["on time"]})
+    assert page.outgoing.get_nowait()["rows"] == ["on time"]
+
+
+def test_the_pages_load_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/").text
+    for name in ("style.css", "fleet.css", "fleet.js", "fleet-tiles.js", "fleet-agent.js"):
+        assert f"/pages/{name}" in page
+        assert "http:" not in client.get(f"/pages/{name}").text
+        assert "https://" not in client.get(f"/pages/{name}").text
+    assert client.get("/pages/nothing.js").status_code == 404
+
+
+def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAFEMARGIN_TOKEN", raising=False)
+    made = find_token(None, tmp_path / "watch.db")
+    assert len(made) >= 32
+    assert find_token(None, tmp_path / "watch.db") == made  # the same after a restart
+    kept = tmp_path / "watch.db-token"
+    assert kept.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("SAFEMARGIN_TOKEN", "from the environment")
+    assert find_token(None, tmp_path / "watch.db") == "from the environment"
+    kept.write_text("short\n")
+    with pytest.raises(InvalidInput, match="a token of at least 16 plain characters, got 5"):
+        find_token(kept, tmp_path / "watch.db")
+    with pytest.raises(InvalidInput, match="the token cannot be read from"):
+        find_token(tmp_path / "none", tmp_path / "watch.db")
