@@ -57,10 +57,10 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
 
 
 def most_critical(tuples: Tuples) -> tuple[EpisodeKey, int, str]:
-    """The moment at which a few random actions cost most, and a sentence on it."""
+    """The moment that loses most, averaged over all n, and a sentence on it."""
     column = tuples.n_values.index(SHOWN_N)
     losses = tuples.criticalities[:, column]
-    row = int(np.argmax(losses))
+    row = int(np.argmax(tuples.criticalities.mean(axis=1)))
     key = EpisodeKey(str(tuples.phases[row]), int(tuples.indices[row]))  # type: ignore[arg-type]
     step = int(tuples.steps[row])
     text = (
