@@ -1,0 +1,215 @@
+"""The fleet page in a real browser: take an agent over, steer it, hand it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import safemargin as sm
+from safemargin.audit import Entry
+from safemargin.cli import main
+
+pytest.importorskip("fastapi")
+pytest.importorskip("websockets")
+pytest.importorskip("selenium")
+
+from fleet_server import TOKEN, Person, Server, running
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from test_web_browser import BROWSER, DRIVER, Page, chromium
+
+__all__ = ["chromium"]
+
+pytestmark = pytest.mark.skipif(
+    BROWSER is None or DRIVER is None,
+    reason="no browser to test in: apt-get install chromium chromium-driver",
+)
+WORLDS = Path(__file__).parent / "worlds.py"
+
+
+@pytest.fixture(scope="module")
+def folder(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("watched")
+    assert main(["fit", str(drawn_study), "-o", str(target / "margins.json")]) == 0
+    return target
+
+
+def options(folder: Path) -> list[str]:
+    policy = [f"{WORLDS}:always_first", str(folder / "margins.json"), "--scores", "logits"]
+    return [*policy, "--agents", "3", "--remote", "--speed", "10", "--tolerance", "1000"]
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    with running(folder, *options(folder)) as started:
+        yield started
+
+
+@pytest.fixture
+def page(chromium: webdriver.Chrome, server: Server) -> Page:
+    return opened(chromium, server)
+
+
+def opened(chromium: webdriver.Chrome, server: Server) -> Page:
+    page = Page(chromium)
+    chromium.get("about:blank")
+    chromium.get(server.address)
+    page.wait(
+        "view.agents.filter(each => each.status === 'live' && each.step !== null).length >= 3"
+    )
+    return page
+
+
+def entries(folder: Path, agent: str) -> list[Entry]:
+    with sm.AuditLog(folder / "watch.db") as log:
+        return [
+            entry for entry in log.entries(agent=agent) if entry.kind not in ("call", "release")
+        ]
+
+
+def test_tiles_and_queue(page: Page) -> None:
+    page.wait("document.querySelectorAll('.tile img').length >= 3")
+    page.wait("[...document.querySelectorAll('.tile img')].slice(0, 3).every(i => i.naturalWidth)")
+    names = page.script("[...document.querySelectorAll('.tile b')].map(each => each.textContent)")
+    assert names[:3] == ["agent 1", "agent 2", "agent 3"]
+    assert "3 agents" in page.text("summary")
+    page.wait(
+        "JSON.stringify([...document.querySelectorAll('#queue li')].map(e => e.dataset.index)) ==="
+        " JSON.stringify(ordered().map(each => String(each.index)))"
+    )
+    assert page.script("performance.getEntriesByType('resource').every(e => e.name.startsWith(location.origin) || e.name.startsWith('blob:') || e.name.startsWith('data:'))")  # fmt: skip  # noqa: E501
+    assert not page.complaints()
+
+
+def test_take_over_steer_and_hand_back(page: Page, folder: Path) -> None:
+    page.driver.find_elements(By.CSS_SELECTOR, ".tile")[0].click()
+    page.wait("view.seen !== null && view.timeline !== null")
+    assert page.text("agent-name") == "agent 1"
+    page.wait("document.querySelectorAll('#scores .score').length === 2")
+    assert "STAY" in page.text("scores")
+    page.wait("document.getElementById('agent-picture').naturalWidth > 0")
+    page.press("t")
+    page.wait("stateOf(view.agents[view.looks]) === 'mine' && view.seen.waiting")
+    place = page.script("[view.seen.episode, view.seen.step]")
+    page.press("2")  # LEAVE
+    page.wait("view.agents[view.looks].human_actions === 1 && view.seen.waiting")
+    page.press(Keys.ENTER)  # as the agent wants
+    page.wait("view.agents[view.looks].human_actions === 2 && view.seen.waiting")
+    page.driver.find_element(By.CSS_SELECTOR, "#pad button").click()  # STAY
+    page.wait("view.agents[view.looks].human_actions === 3 && view.seen.waiting")
+    step = page.script("view.seen.step")
+    page.driver.execute_async_script("setTimeout(arguments[0], 400)")
+    assert page.script("view.seen.step") == step  # nothing pressed: it waits
+    page.press(Keys.ESCAPE)
+    page.wait("stateOf(view.agents[view.looks]) !== 'mine'")
+    page.wait(f"view.seen.episode > {place[0]} || view.seen.step > {step + 2}")
+    found = entries(folder, "agent 1")
+    assert [entry.kind for entry in found] == [
+        "joined", "taken", "action", "action", "action", "handed-back",
+    ]  # fmt: skip
+    actions = [entry for entry in found if entry.kind == "action"]
+    assert [entry.details["action_name"] for entry in actions] == ["LEAVE", "STAY", "STAY"]
+    assert [entry.details["own"] for entry in actions] == [False, True, False]
+    assert [entry.details["overruled"] for entry in actions] == [True, False, False]
+    assert (actions[0].episode, actions[0].step) == tuple(place)
+    assert all(entry.pictured for entry in actions)
+    assert "took agent 1 over" in page.script("view.entries.map(e => e.text).join()")
+    assert not page.complaints()
+
+
+def test_a_page_that_was_closed_shows_the_true_state(
+    page: Page, chromium: webdriver.Chrome, server: Server
+) -> None:
+    page.driver.find_elements(By.CSS_SELECTOR, ".tile")[1].click()
+    page.press("t")
+    page.wait("stateOf(view.agents[view.looks]) === 'mine'")
+    again = opened(chromium, server)
+    again.wait("view.agents.some(each => each.name === 'agent 2' && stateOf(each) === 'mine')")
+    again.driver.find_elements(By.CSS_SELECTOR, ".tile")[1].click()
+    again.wait("view.seen !== null && view.seen.waiting")
+    again.press("1")
+    again.wait("view.agents[view.looks].human_actions === 1")
+    again.press(Keys.ESCAPE)
+    again.wait("stateOf(view.agents[view.looks]) !== 'mine'")
+
+
+def test_somebody_else_was_faster(page: Page, server: Server) -> None:
+    page.driver.find_elements(By.CSS_SELECTOR, ".tile")[2].click()
+    place = page.wait("view.looks")
+    with Person(server.address, "Ben") as ben:
+        ben.say(do="take", agent=place)
+        ben.entry("taken")
+        page.wait("stateOf(view.agents[view.looks]) === 'theirs'")
+        page.press("t")
+        page.wait(
+            "document.getElementById('notes').textContent.includes('Ben took agent 3 over before')"
+        )
+        assert "wants agent 3, too. You have it." in ben.hear("note")["text"]
+        page.press("T")  # from Ben
+        page.wait("stateOf(view.agents[view.looks]) === 'mine'")
+        assert "took agent 3 from you" in ben.hear("note")["text"]
+    page.press(Keys.ESCAPE)
+    page.wait("stateOf(view.agents[view.looks]) !== 'mine'")
+
+
+def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -> None:
+    page.click("sound")
+    assert page.text("sound") == "sound on"
+    page.driver.execute_script("lastBeep = 0")
+    address = server.address
+    with sm.RemoteOverseer(address, name="far away", token=TOKEN, action_names=["a", "b"]) as away:
+        away.decide(0, scores=[200.0, 0.0])  # far above all that was measured
+        page.wait("view.agents.some(each => each.name === 'far away' && stateOf(each) === 'calls')")
+        page.wait("lastBeep > 0")
+        page.wait("document.querySelector('.tile[data-state=calls]').textContent.includes('far')")
+        page.press("n")
+        page.wait("view.seen !== null")
+        assert page.text("agent-name") == "far away"
+        assert "lies above" in page.text("why")
+        assert page.script("document.title.startsWith('▲')")
+        assert page.script("!document.getElementById('no-picture').hidden")
+    page.wait("view.agents.find(each => each.name === 'far away').status === 'left'")
+    page.click("sound")
+    assert not page.complaints()
+
+
+def test_the_server_goes_and_comes_back(chromium: webdriver.Chrome, folder: Path) -> None:
+    own = folder / "own"
+    own.mkdir()
+    with running(own, *options(folder)) as first:
+        page = opened(chromium, first)
+        first.kill()
+        page.wait("!document.getElementById('away').hidden")
+        assert "cannot be reached" in page.text("away")
+        with running(own, *options(folder), port=first.port):
+            page.wait("document.getElementById('away').hidden")
+            page.wait("view.agents.filter(each => each.status === 'live').length === 3", 60)
+    page.driver.get("about:blank")
+    assert all("WebSocket connection" in text for text in page.complaints())
+    with sm.AuditLog(own / "watch.db") as log:
+        log.check()
+
+
+def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) -> None:
+    with sm.AuditLog(folder / "watch.db") as log:
+        count = len(log)
+    with running(tmp_path, "--replay", str(folder / "watch.db")) as server:
+        page = Page(chromium)
+        chromium.get(server.address)
+        page.wait(f"view.all.length >= {count} && view.at >= 0")
+        assert "none altered" in page.text("summary")
+        page.driver.execute_script("go(view.shown.findIndex(entry => entry.kind === 'action'))")
+        assert "acted for agent" in page.text("entry-title")
+        page.wait("document.getElementById('entry-picture').naturalWidth > 0")
+        assert (
+            page.script("document.querySelectorAll('#then .chip[data-state=theirs]').length") == 1
+        )
+        place = page.script("view.at")
+        page.press(Keys.ARROW_RIGHT)
+        assert page.script("view.at") == place + 1
+        page.press(" ")
+        page.wait(f"view.at > {place + 3}")
+        assert not page.complaints()
