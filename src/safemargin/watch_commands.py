@@ -338,7 +338,7 @@ def _serve(
     settings = {
         "ws_max_size": LONGEST_MESSAGE,
         "ws_ping_interval": 5.0,
-        "ws_ping_timeout": 5.0,
+        "ws_ping_timeout": 15.0,
         "ws_per_message_deflate": False,
     }
     with listen(options.host, port) as bound:

@@ -91,7 +91,7 @@ function showEntries() {
   const list = byId("entries");
   const mine = view.entries.filter(entry => entry.agent === agent.name).slice(-40).reverse();
   list.replaceChildren(...mine.map(entry => {
-    const line = make("li"), time = make("time", "", new Date(entry.time * 1000).toLocaleTimeString());
+    const line = make("li"), time = make("time", "", new Date(entry.time * 1000).toLocaleTimeString([], { hour12: false }));
     line.append(time, entry.text.replace(agent.name + " ", ""));
     return line;
   }));

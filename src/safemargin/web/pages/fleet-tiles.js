@@ -50,10 +50,11 @@ function draw(time) {
   if (time - drawnAt < 90) return;
   drawnAt = time;
   for (const agent of view.agents) {
-    if (!agent.dirty || !agent.visible) continue;
+    if (!agent.dirty) continue;
+    if (agent.index === view.looks) showAgent();
+    if (!agent.visible) continue;
     agent.dirty = false;
     drawTile(agent);
-    if (agent.index === view.looks) showAgent();
   }
   if (view.unsorted) sortQueue();
 }
@@ -65,7 +66,8 @@ function drawTile(agent) {
   parts.tile.classList.toggle("here", agent.index === view.looks);
   parts.tile.classList.toggle("plain", !agent.picture);
   set(parts.chip.dataset, "state", state);
-  set(parts.chip, "textContent", stateText(agent));
+  const small = document.body.classList.contains("small-tiles");
+  set(parts.chip, "textContent", small ? shortText(agent) : stateText(agent));
   parts.tile.title = agent.status === "live" ? agent.why || "" : agent.reason;
   parts.tile.setAttribute("aria-label", `${agent.name}, margin ${margin}, ${stateText(agent) || "well"}`);
   parts.picture.hidden = !agent.picture;
@@ -138,7 +140,7 @@ function drawTrend(canvas, agent) {
 // -- the queue ------------------------------------------------------------------------------
 
 function urgency(one, other) {
-  const rank = agent => ({ calls: 0, silent: 2, well: 2, mine: 3, theirs: 3 }[stateOf(agent)] ?? 4);
+  const rank = agent => ({ calls: 0, called: 1, silent: 2, well: 2, mine: 3, theirs: 3 }[stateOf(agent)] ?? 4);
   return rank(one) - rank(other) || one.margin - other.margin
     || (one.calling ? one.called_since - other.called_since : 0) || one.index - other.index;
 }
@@ -169,7 +171,7 @@ function sortQueue() {
     set(number, "textContent", agent.step === null ? "–" : String(agent.margin));
     set(number.dataset, "level", agent.step === null ? "high" : levelOf(agent.margin));
     set(name, "textContent", agent.name);
-    set(text, "textContent", stateText(agent).replace("calls ", ""));
+    set(text, "textContent", shortText(agent));
   });
   while (queue.children.length > rows.length) queue.lastChild.remove();
   const calls = view.agents.filter(agent => stateOf(agent) === "calls").length;

@@ -176,19 +176,27 @@ function saw(data) {
 function stateOf(agent) {
   if (agent.status !== "live") return agent.status;
   if (agent.control) return agent.control === view.me ? "mine" : "theirs";
-  if (agent.calling || now() - agent.called_since < LINGER) return "calls";
+  if (agent.calling) return "calls";
+  if (now() - agent.called_since < LINGER) return "called";
   return agent.step !== null && now() - agent.heard_at > SILENT ? "silent" : "well";
 }
 
 function stateText(agent) {
   const state = stateOf(agent);
   return {
-    calls: agent.calling ? `▲ calls ${span(now() - agent.called_since)}` : "▲ called",
+    calls: `▲ calls ${span(now() - agent.called_since)}`,
+    called: "△ called",
     mine: "◆ you",
     theirs: `◇ ${agent.control}`,
     silent: `… silent ${span(now() - agent.heard_at)}`,
     lost: "✕ lost", died: "✕ died", left: "has left", well: agent.void ? "drifted" : "",
   }[state];
+}
+
+function shortText(agent) {
+  const state = stateOf(agent);
+  if (state === "calls") return `▲ ${span(now() - agent.called_since)}`;
+  return state === "called" ? "△" : stateText(agent);
 }
 
 function levelOf(margin) {

@@ -28,8 +28,11 @@ async function begin() {
   const agents = [...new Set(view.all.map(entry => entry.agent).filter(Boolean))].sort();
   byId("only").append(...agents.map(agent => make("option", "", agent)));
   const count = kind => view.all.filter(entry => entry.kind === kind).length;
-  byId("summary").textContent = `${name} · ${view.all.length} entries, none altered · ${agents.length} agents · `
-    + `${count("call")} calls · ${count("taken")} take-overs · ${count("action")} human actions`;
+  const some = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+  byId("summary").textContent = [
+    name, `${view.all.length} entries, none altered`, some(agents.length, "agent"), some(count("call"), "call"),
+    some(count("taken"), "take-over"), some(count("action"), "human action"),
+  ].join(" · ");
   byId("only").addEventListener("change", choose);
   byId("scrubber").addEventListener("input", event => { pause(); go(Number(event.target.value)); });
   byId("play").addEventListener("click", toggle);
@@ -116,7 +119,24 @@ function showEntry(entry) {
   if (entry.kind === "action") add("was done", (details.action_name ?? details.action) + (details.overruled ? " (overruled)" : ""));
   if (entry.kind === "server-started") for (const [name, value] of Object.entries(details)) add(name.replaceAll("_", " "), value);
   byId("facts").replaceChildren(...facts);
+  showScores(details);
   showFleet(entry.id);
+}
+
+function showScores(details) {
+  const scores = details.scores || [], finite = scores.filter(score => score !== null);
+  const low = Math.min(0, ...finite), range = Math.max(0, ...finite) - low || 1;
+  byId("scores").replaceChildren(...scores.map((score, place) => {
+    const row = make("div", "score"), track = make("div", "track"), fill = make("div", "fill");
+    row.classList.toggle("taken", place === details.action);
+    const wanted = place === details.proposed;
+    const name = place === details.action ? details.action_name : wanted ? details.proposed_name : null;
+    fill.style.left = `${100 * (Math.min(score ?? 0, 0) - low) / range}%`;
+    fill.style.width = `${100 * Math.abs(score ?? 0) / range}%`;
+    track.append(fill);
+    row.append(make("span", "name", (wanted ? "▸ " : "") + (name || `action ${place}`)), track, make("span", "value", score === null ? "–" : score.toPrecision(3)));
+    return row;
+  }));
 }
 
 function showFleet(until) {
@@ -134,7 +154,7 @@ function showFleet(until) {
     if (["joined", "back"].includes(entry.kind)) state.gone = "";
     states.set(entry.agent, state);
   }
-  byId("then").replaceChildren(...[...states].map(([name, state]) => {
+  byId("then").replaceChildren(...[...states].sort().map(([name, state]) => {
     const kind = state.gone || (state.by ? "theirs" : state.calls ? "calls" : "well");
     const chip = make("span", "chip", state.gone ? `${name} · ${state.gone}` : name + { calls: " ▲", theirs: ` ◆ ${state.by}`, well: "" }[kind]);
     chip.dataset.state = kind;
@@ -143,5 +163,5 @@ function showFleet(until) {
 }
 
 function clock(time) {
-  return new Date(time * 1000).toLocaleTimeString();
+  return new Date(time * 1000).toLocaleTimeString([], { hour12: false });
 }
