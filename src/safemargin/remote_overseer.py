@@ -208,9 +208,11 @@ class RemoteOverseer:
         while True:
             if self.steering.stopped is not None:
                 raise OverseerLost(f"{self.name} is to stop: {self.steering.stopped}")
-            if self.lost:
+            if self.lost or self._closing.is_set():
                 if self.on_lost == "go-on":
                     return False, None
+                if self._closing.is_set():
+                    raise OverseerLost(f"{self.name} stops: its overseer was closed")
                 if self.on_lost == "stop":
                     raise OverseerLost(
                         f"{self.name} stops: nothing was heard from {self._address} for "
@@ -218,8 +220,6 @@ class RemoteOverseer:
                     )
                 if self.hold_action is not None:
                     return True, self.hold_action
-                if self._closing.is_set():
-                    raise OverseerLost(f"{self.name} was closed while it held")
                 time.sleep(LOOK_AGAIN)
                 continue
             if not self.steering.taken:

@@ -222,6 +222,8 @@ class _Runner:
                     if answer is not None and not isinstance(env.action_space, gym.spaces.Discrete):
                         space = env.action_space
                         answer = np.array(answer, space.dtype).reshape(space.shape or ())
+                if self._ended:
+                    break  # told to stop while it waited: it does nothing more
                 question = run.send(answer)
         except StopIteration:
             if self.agent is not None:

@@ -1,0 +1,305 @@
+"""`safemargin watch`: agents that run beside the server, and one sentence for everything wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from test_monitor import margins
+from test_overseen import own_margins
+from worlds import TableWorld, always_first, chain, make_branching, make_drawn
+
+import safemargin as sm
+from safemargin.cli import main
+from safemargin.environments import EnvironmentSpec
+from safemargin.fleet import Fleet
+from safemargin.fleet.local import Crew, LocalAgents
+from safemargin.monitor import Monitor
+
+pytest.importorskip("fastapi")
+pytest.importorskip("websockets")
+
+from fleet_server import Person, running
+
+WORLDS = Path(__file__).parent / "worlds.py"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[sm.AuditLog]:
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as opened:
+        yield opened
+
+
+def crew(environment: Callable[..., gym.Env[Any, Any]], **changes: Any) -> Crew:
+    policy = sm.load_policy(changes.pop("policy", always_first), kind="logits")
+    watch = changes.pop("watch", {})
+
+    def make() -> Monitor:
+        return Monitor(own_margins(), **{"tolerance": 1.0, "call_at": 2, **watch})
+
+    values = {"agents": 2, "speed": 500.0, **changes}
+    return Crew(EnvironmentSpec.parse(environment), policy, make, **values)
+
+
+def lead(fleet: Fleet, agents: Crew, *moments: Callable[[], Any]) -> None:
+    """Run a crew; each moment is asked until it is true, then comes the next."""
+
+    async def run() -> None:
+        local = LocalAgents(fleet, agents)
+        local.start(asyncio.get_running_loop())
+        try:
+            for number, moment in enumerate(moments):
+                for _ in range(3000):
+                    if moment():
+                        break
+                    await asyncio.sleep(0.01)
+                else:
+                    reasons = [agent.reason for agent in fleet.agents]
+                    pytest.fail(f"waited in vain for moment {number}: {reasons}")
+        finally:
+            await asyncio.to_thread(local.stop)
+            await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+
+
+def kinds(log: sm.AuditLog, agent: str) -> list[str]:
+    return [entry.kind for entry in log.entries(agent=agent)]
+
+
+class Breaks(TableWorld):
+    """The last of four that are made breaks: two agents each make one to draw, and one more."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__(chain(6))
+        Breaks.made += 1
+        self.number = Breaks.made
+
+    def step(self, action: int) -> Any:
+        if self.number == 4 and self.state == 3:
+            raise RuntimeError("a wheel came off")
+        return super().step(action)
+
+
+def test_an_agent_that_breaks_harms_no_other(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+
+    def one_died() -> bool:
+        return sorted(agent.status for agent in fleet.agents) == ["died", "live"]
+
+    def other_goes_on() -> bool:
+        live = next(agent for agent in fleet.agents if agent.status == "live")
+        return live.report is not None and live.report.episode > 3
+
+    Breaks.made = 0
+    lead(fleet, crew(Breaks), one_died, other_goes_on)
+    died = next(agent for agent in fleet.agents if agent.status == "died")
+    assert "a wheel came off" in died.reason
+    assert kinds(log, died.name)[-2:] in (["died", "release"], ["release", "died"])
+    assert {agent.status for agent in fleet.agents} == {"died", "left"}
+
+
+def test_calls_episodes_and_no_pictures(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+    lead(
+        fleet,
+        crew(lambda: TableWorld(chain(6)), agents=1),
+        lambda: fleet.agents and fleet.agents[0].track.count > 20,
+    )
+    agent = fleet.agents[0]
+    kept = agent.track.last(12)
+    start = kept["steps"].index(0)
+    assert kept["steps"][start : start + 6] == [0, 1, 2, 3, 4, 5]
+    assert kept["margins"][start : start + 6] == [2, 1, 0, 0, 0, 0]
+    assert agent.picture is None
+    assert kinds(log, agent.name)[:4] == ["joined", "call", "release", "call"]
+    assert kinds(log, agent.name)[-1] in ("left", "release")
+
+
+def test_an_agent_that_calls_waits_for_somebody(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+    ann = fleet.arrive("the secret of Ann", "Ann")
+    found: dict[str, Any] = {}
+
+    def calls() -> bool:
+        return bool(fleet.agents) and fleet.agents[0].calling
+
+    def take() -> bool:
+        found["step"] = fleet.agents[0].report.step  # type: ignore[union-attr]
+        fleet.take(ann, fleet.agents[0])
+        return True
+
+    def asks() -> bool:
+        return fleet.agents[0].waiting
+
+    def act() -> bool:
+        agent = fleet.agents[0]
+        assert agent.report is not None
+        assert agent.report.step == found["step"]  # it stood still meanwhile
+        fleet.act(ann, agent, agent.report.episode, agent.report.step, 1)  # ends the walk
+        return True
+
+    def next_episode() -> bool:
+        return fleet.agents[0].report.episode == 1  # type: ignore[union-attr]
+
+    world = crew(lambda: TableWorld(chain(6)), agents=1, wait=30.0)
+    lead(fleet, world, calls, take, asks, act, next_episode)
+    action = next(entry for entry in log if entry.kind == "action")
+    assert (action.step, action.details["overruled"]) == (1, True)
+
+
+def test_pictures_are_drawn_for_who_looks(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+    lead(fleet, crew(make_drawn, agents=1, watch={"call_at": 1}), lambda: len(log) > 4)
+    first = next(entry for entry in log if entry.kind == "call")
+    assert first.pictured  # a call always brings one
+    kept = log.picture(first.id)
+    assert kept is not None
+    assert kept[:3] == b"\xff\xd8\xff"
+
+
+class Slider(gym.Env[Any, Any]):
+    """Continuous actions; remembers the last."""
+
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    last: Any = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        Slider.last = action
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_continuous_actions_can_be_steered(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+    ann = fleet.arrive("the secret of Ann", "Ann")
+    policy = sm.load_policy(
+        lambda observations: np.full((len(observations), 2), 0.5), kind="actions"
+    )
+
+    def make() -> Monitor:
+        table = margins(proxy="log_prob_range", policy={"kind": "actions"})
+        return Monitor(table, tolerance=1.0)
+
+    world = Crew(EnvironmentSpec.parse(Slider), policy, make, agents=1, speed=500.0)
+
+    def take() -> bool:
+        fleet.take(ann, fleet.agents[0])
+        return True
+
+    def act() -> bool:
+        agent, report = fleet.agents[0], fleet.agents[0].report
+        assert report is not None
+        assert report.proposed == [0.5, 0.5]
+        with pytest.raises(sm.SafemarginError, match="an action of agent 1 is 2 numbers"):
+            fleet.act(ann, agent, report.episode, report.step, [1.0])
+        fleet.act(ann, agent, report.episode, report.step, [-1.0, 0.25])
+        return True
+
+    lead(
+        fleet,
+        world,
+        lambda: fleet.agents and fleet.agents[0].report,
+        take,
+        lambda: fleet.agents[0].waiting,
+        act,
+        lambda: fleet.agents[0].waiting,
+    )
+    assert Slider.last.tolist() == [-1.0, 0.25]
+    assert Slider.last.dtype == np.float32
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def margins_file(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("margins") / "margins.json"
+    assert main(["fit", str(drawn_study), "-o", str(path)]) == 0
+    return path
+
+
+def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
+    policy = [f"{WORLDS}:always_first", str(margins_file), "--scores", "logits"]
+    with running(tmp_path, *policy, "--agents", "2", "--speed", "50") as server:
+        with Person(server.address, "Ann") as ann:
+            seen: set[int] = set()
+            while len(seen) < 2:
+                seen |= {row[0] for row in ann.hear("decisions")["rows"]}
+            assert ann.fleet["about"]["environment"].endswith("make_drawn")
+        server.process.send_signal(signal.SIGINT)
+        server.process.communicate(timeout=30)
+        assert server.process.returncode == 0
+    with sm.AuditLog(tmp_path / "watch.db") as log:
+        log.check()
+        assert kinds(log, "agent 1")[0] == "joined"
+        assert "left" in kinds(log, "agent 1")
+        assert list(log)[-1].kind == "server-stopped"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "watch needs a policy and its margins file"),
+        (["zoo:cartpole"], "watch needs a policy and its margins file"),
+        (["--remote", "P", "M"], "with --remote, watch takes a margins file only"),
+        (["--remote", "--agents", "3"], "--agents needs a policy and its margins file"),
+        (["P", "M", "--agents", "0"], "--agents must be 1 to 500, got 0"),
+        (["P", "M", "--speed", "0"], "--speed must be 0.01 to 1000 decisions a second"),
+        (["P", "M", "--grace", "-1"], "--grace must be at least 0 s"),
+        (["P", "M", "--wait", "-1"], "--wait must be 0 to 3600 s"),
+        (["P", "M", "--seed", "-1"], "--seed must be at least 0"),
+        (["--replay", "none.db"], "there is no audit log none.db"),
+        (["--replay", "none.db", "--remote"], "--replay shows a log and runs no agents"),
+        (["zoo:cartpole", "none.json"], "none.json"),
+    ],
+)
+def test_one_sentence_for_everything_wrong(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["watch", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.startswith("safemargin: ")
+    assert printed.count("\n") == 1
+    assert not list(tmp_path.iterdir())  # nothing was begun
+
+
+def test_margins_of_another_policy_or_environment(
+    margins_file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = ["--log", str(tmp_path / "watch.db")]
+    assert main(["watch", "zoo:cartpole", str(margins_file), *log]) == 2
+    assert "the margins were made for another policy" in capsys.readouterr().err
+    policy = [f"{WORLDS}:always_first", str(margins_file), "--scores", "logits"]
+    other = ["--env", f"{WORLDS}:make_branching"]
+    assert main(["watch", *policy, *other, *log]) == 2
+    assert "the margins were made for another environment" in capsys.readouterr().err
+    nameless = tmp_path / "nameless.json"
+    told = json.loads(margins_file.read_text())
+    told["environment"] = {}
+    nameless.write_text(json.dumps(told))
+    assert main(["watch", policy[0], str(nameless), *policy[2:], *log]) == 2
+    assert "name it with --env" in capsys.readouterr().err
+    assert make_branching  # the other environment exists
+
+
+def test_two_servers_do_not_share_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sm.AuditLog(tmp_path / "watch.db", write=True):
+        assert main(["watch", "--remote", "--log", str(tmp_path / "watch.db")]) == 2
+    assert "another server writes to" in capsys.readouterr().err
