@@ -29,6 +29,7 @@ from websockets.sync.client import connect as connect_page
 
 TOKEN = "the token of the benchmark"
 ACTIONS = 6
+CYCLE = 150
 SETTLE = 5.0
 """Seconds after the last agent has come before anything counts."""
 
@@ -53,7 +54,9 @@ def picture() -> bytes:
 
 async def agent(number: int, options: argparse.Namespace, times: Any, shown: bytes) -> None:
     generator = np.random.default_rng(number)
-    table = generator.normal(0, 1.2, (64, ACTIONS)).round(5).tolist()
+    # Scores swell and ebb over ten seconds: many agents call once in each.
+    swell = 1 + 0.6 * np.sin(np.linspace(0, 2 * np.pi, CYCLE) + generator.uniform(0, 6))
+    table = np.outer(swell, generator.normal(0, 1.5, ACTIONS)).round(5).tolist()
     every: list[float | None] = [None]
     headers = {"Authorization": f"Bearer {TOKEN}"}
     address = options.address.replace("http", "ws") + "agents"
@@ -77,7 +80,12 @@ async def agent(number: int, options: argparse.Namespace, times: Any, shown: byt
             if every[0] is not None and time.monotonic() - pictured >= every[0]:
                 pictured = time.monotonic()
                 await socket.send(b"P" + step.to_bytes(4, "big") + shown)
-            message = {"kind": "decision", "step": step, "scores": table[step % 64], "proposed": 0}
+            message = {
+                "kind": "decision",
+                "step": step,
+                "scores": table[step % CYCLE],
+                "proposed": 0,
+            }
             times[number, step] = time.monotonic()
             await socket.send(json.dumps(message))
         await asyncio.sleep(2)

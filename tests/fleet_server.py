@@ -70,6 +70,7 @@ class Person:
         self._stack = contextlib.ExitStack()
         live = address.replace("http", "ws") + "live"
         self._socket = self._stack.enter_context(connect(live, max_size=None, close_timeout=0.2))
+        self._entries: list[Any] = []
         self.say(do="hello", secret=f"the secret of {name}", name=name)
         self.fleet = self.hear("fleet")
 
@@ -93,7 +94,12 @@ class Person:
 
     def entry(self, kind: str) -> Any:
         """Wait until the log says so."""
-        return self.hear("entry", lambda message: message["entry"]["kind"] == kind)["entry"]
+        while True:
+            while self._entries:
+                entry = self._entries.pop(0)
+                if entry["kind"] == kind:
+                    return entry
+            self._entries = self.hear("entries")["entries"]
 
     def close(self) -> None:
         self._stack.close()

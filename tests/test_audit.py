@@ -112,6 +112,19 @@ def test_who_goes_around_the_triggers_is_found_out(
     assert said in capsys.readouterr().err
 
 
+def test_the_journal_is_put_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "watch.db"
+    with sm.AuditLog(path, write=True) as log:
+        log.tidy()
+        for step in range(300):
+            log.add("call", "a", step=step, picture=bytes(20_000))
+        assert path.stat().st_size < 1 << 20  # all is in the journal still
+        log.tidy()
+        assert path.stat().st_size > 300 * 20_000
+        log.add("left", "a")
+        assert log.check() == 301
+
+
 def test_one_writer_at_a_time(path: Path) -> None:
     with sm.AuditLog(path, write=True):
         with pytest.raises(AuditLogError, match="another server writes to .*watch.db"):

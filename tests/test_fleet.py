@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +156,7 @@ def test_two_people_want_the_same_agent(log: sm.AuditLog) -> None:
 def test_calls_begin_and_end_once(log: sm.AuditLog) -> None:
     fleet, link = Fleet(log), Link()
     agent = fleet.join(HELLO, link)
+    fleet.see(agent, 0, JPEG)
     for step, call in enumerate([False, True, True, False, True]):
         fleet.report(agent, report(step, 0 if call else 4, call=call))
     assert agent.calls == 2
@@ -161,6 +164,7 @@ def test_calls_begin_and_end_once(log: sm.AuditLog) -> None:
     assert kinds(log)[2:] == ["call", "release", "call", "release"]
     assert list(log)[-1].details["why"] == "the episode has ended"
     assert agent.track.last()["flags"] == [0, CALL, CALL, 0, CALL]
+    assert [entry.pictured for entry in log if entry.kind == "call"] == [True, False]
 
 
 def test_a_decision_told_twice_counts_once(log: sm.AuditLog) -> None:
@@ -480,11 +484,13 @@ def test_two_pages_take_over_at_once(client: TestClient, log: sm.AuditLog) -> No
             until(ben, "you")
             for page in (ann, ben):
                 page.send_json({"do": "take", "agent": 0})
-            assert until(ann, "note")["text"] == "Ben wants arm, too. You have it."
-            assert "Ann took arm over before you" in until(ben, "note")["text"]
-            assert until(agent, "taken")["by"] == "Ann"
-            ben.send_json({"do": "act", "agent": 0, "episode": 0, "step": 0, "action": 1})
-            assert "not yours to steer" in until(ben, "note")["text"]
+            winner = until(agent, "taken")["by"]  # either, but only one
+            told = {"Ann": until(ann, "note")["text"], "Ben": until(ben, "note")["text"]}
+            loser, second = ("Ben", ben) if winner == "Ann" else ("Ann", ann)
+            assert told[winner] == f"{loser} wants arm, too. You have it."
+            assert f"{winner} took arm over before you" in told[loser]
+            second.send_json({"do": "act", "agent": 0, "episode": 0, "step": 0, "action": 1})
+            assert "not yours to steer" in until(second, "note")["text"]
     assert kinds(log).count("taken") == kinds(log).count("refused") == 1
 
 
@@ -499,6 +505,59 @@ def test_an_agent_with_a_wrong_token(client: TestClient, header: dict[str, str])
         pass
     assert denied.value.status_code == 401
     assert "wrong or missing token: an agent needs" in denied.value.text
+
+
+def test_an_agent_by_plain_http(client: TestClient, fleet: Fleet, log: sm.AuditLog) -> None:
+    decision = {"step": 0, "margin": 3, "scores": [1, 0], "about": {"action_names": ["L", "R"]}}
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        refused = client.post("/agents/arm", json=decision, headers=headers)
+        assert refused.status_code == 401
+        assert "wrong or missing token" in refused.json()["detail"]
+    assert client.post("/agents/arm", json=decision, headers=BEARER).json() == {
+        "taken": False, "answered": False, "stop": None,
+    }  # fmt: skip
+    assert (fleet.agents[0].name, fleet.agents[0].margin) == ("arm", 3)
+    for content, said in [(b"{", "must be JSON"), (b"{}", "needs its scores, or a margin")]:
+        wrong = client.post("/agents/arm", content=content, headers=BEARER)
+        assert wrong.status_code == 400
+        assert said in wrong.json()["detail"]
+    with opened_page(client, "Ann") as page:
+        until(page, "you")
+        page.send_json({"do": "look", "agent": 0})
+        page.send_json({"do": "take", "agent": 0})
+        until(page, "timeline")
+        told: list[Any] = []
+
+        def ask() -> None:
+            question = {**decision, "step": 1, "waits": True}
+            told.append(client.post("/agents/arm", json=question, headers=BEARER).json())
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while not until(page, "seen")["waiting"]:
+            pass
+        page.send_json({"do": "act", "agent": 0, "episode": 0, "step": 1, "action": 1})
+        asking.join(30)
+    assert told == [{"taken": True, "answered": True, "action": 1}]
+    assert client.delete("/agents/arm", headers=BEARER).json() == {"said": "goodbye"}
+    assert client.delete("/agents/arm", headers=BEARER).status_code == 404
+    assert kinds(log) == ["server-started", "joined", "taken", "action", "left", "handed-back"]
+
+
+def test_a_plain_agent_that_falls_silent_is_lost(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safemargin.web import plain_agents
+
+    desk = plain_agents.PlainAgents(fleet)
+    asyncio.run(desk.decide("arm", b'{"step": 0, "margin": 1}'))
+    desk.sweep()
+    assert fleet.agents[0].status == "live"
+    monkeypatch.setattr(plain_agents, "SILENCE", -1.0)
+    desk.sweep()
+    assert (fleet.agents[0].status, fleet.agents[0].link) == ("lost", None)
+    asyncio.run(desk.decide("arm", b'{"step": 1, "margin": 1}'))
+    assert fleet.agents[0].status == "live"
 
 
 def test_another_site_cannot_watch(client: TestClient) -> None:
@@ -589,20 +648,32 @@ def test_what_pages_cannot_ask(client: TestClient) -> None:
         assert until(page, "error")["text"] == "the message 'sing' is unknown"
 
 
-def test_a_slow_page_misses_decisions_but_not_the_state(fleet: Fleet) -> None:
-    from safemargin.web.connections import LONGEST_QUEUE, PageConnection
+def test_a_slow_page_is_told_later_but_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safemargin.web import page_connection
+    from safemargin.web.page_connection import BUSY, News, PageConnection
 
-    page: Any = PageConnection(None, fleet)  # type: ignore[arg-type]
-    for number in range(LONGEST_QUEUE + 50):
-        page.send({"kind": "decisions", "rows": [number]})
-    assert page.behind
-    assert page.outgoing.qsize() == LONGEST_QUEUE  # bounded
-    while page.outgoing.qsize():
-        page.outgoing.get_nowait()
-    page.send({"kind": "decisions", "rows": ["late"]})
-    assert page.outgoing.get_nowait()["kind"] == "fleet"
-    page.send({"kind": "decisions", "rows": ["on time"]})
-    assert page.outgoing.get_nowait()["rows"] == ["on time"]
+    page = PageConnection(None, fleet)  # type: ignore[arg-type]
+
+    def read() -> list[Any]:
+        """What waits for the page, decisions as lists of their first numbers."""
+        found: list[Any] = []
+        while page.outgoing.qsize():
+            message = page.outgoing.get_nowait()
+            told = json.loads(message) if isinstance(message, str) else message
+            found.append([row[0] for row in told["rows"]] if "rows" in told else told["kind"])
+        return found
+
+    for number in range(500):
+        page.tell(News(rows=[(number, 0, 0, 0, 0.0, 0)]))
+    assert page.outgoing.qsize() == BUSY  # bounded
+    assert read() == [[0], [1], [2], [3]]
+    page.tell(News(rows=[(500, 0, 0, 0, 0.0, 0)]))
+    assert read() == [list(range(4, 501))]  # nothing is lost
+    assert not page.skipped
+    monkeypatch.setattr(page_connection, "MOST_ROWS", 3)
+    page.tell(News(rows=[(0, 0, 0, 0, 0.0, 0)] * 4))
+    assert read() == ["fleet"]  # for ever slower ones, the whole state instead
+    assert page.skipped == 4
 
 
 def test_the_pages_load_nothing_from_elsewhere(client: TestClient) -> None:

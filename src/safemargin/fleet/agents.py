@@ -46,6 +46,8 @@ class Agent:
     proxy: float | None = None
     calling: bool = False
     called_since: float = 0.0
+    pictured_call: float = 0.0
+    """When the last call with a picture in the log began."""
     why: str = ""
     void: bool = False
     calls: int = 0

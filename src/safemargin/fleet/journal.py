@@ -31,6 +31,8 @@ class Journal:
         self.fault = ""
         """Why the last entry could not be written."""
         self.recent: list[Entry] = []
+        self.fresh: list[Entry] = []
+        """Entries that pages have not been told of."""
         self.pages: set[Page] = set()
 
     def record(
@@ -64,7 +66,8 @@ class Journal:
             return
         self.fault = ""
         self.recent = [*self.recent[-RECENT + 1 :], entry]
-        self._to_all({"kind": "entry", "entry": entry.to_dict()})
+        if self.pages:
+            self.fresh.append(entry)
 
     def tell(self, person: Person, text: str) -> None:
         """One sentence to all pages of a person."""

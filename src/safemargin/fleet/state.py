@@ -29,6 +29,8 @@ from safemargin.steering import OnLost
 GRACE = 20.0
 """Seconds that a person may be without a page before `on_lost` holds for their agents."""
 MOST_AGENTS = 1000
+CALL_PICTURES = 5.0
+"""Seconds between two calls of one agent that are logged with a picture."""
 
 
 class Fleet:
@@ -219,7 +221,10 @@ class Fleet:
     def _begin_call(self, agent: Agent) -> None:
         agent.calling, agent.called_since = True, time.time()
         agent.calls += 1
-        self._record("call", agent, picture=agent.picture, **situation(agent))
+        picture = None
+        if agent.called_since - agent.pictured_call >= CALL_PICTURES:
+            agent.pictured_call, picture = agent.called_since, agent.picture
+        self._record("call", agent, picture=picture, **situation(agent))
         self._changed(agent)
 
     def _end_call(self, agent: Agent, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Open connections of agents and pages: bounded queues, bounded rates, a sentence for each end."""
+"""Open connections: bounded queues, bounded rates, a sentence for each end; those of agents."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
 from safemargin.fleet.agents import Agent, Status
-from safemargin.fleet.messages import read_hello, read_json, read_name, read_picture, read_report
-from safemargin.fleet.people import Person
+from safemargin.fleet.messages import read_hello, read_json, read_picture, read_report
 from safemargin.fleet.state import Fleet
 
 LONGEST_QUEUE = 256
 """Messages that wait for an agent or a page."""
 AGENT_RATE = 200.0
 """Messages a second that one agent may send for long; twice as many in a burst."""
-PAGE_RATE = 60.0
 MOST_FAULTS = 10
 """Malformed messages after which a connection is closed."""
 REFUSED = 1008
@@ -193,108 +191,3 @@ class AgentConnection(Connection):
         if self.agent is None:
             raise InvalidInput("the first message must be a hello")
         self.fleet.see(self.agent, step, picture)
-
-
-class PageConnection(Connection):
-    """An open page. One that reads too slowly misses decisions, and then gets the whole state."""
-
-    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(websocket)
-        self.fleet = fleet
-        self.person: Person = Person("", "")
-        self.looks_at: int | None = None
-        self.behind = False
-        self._bucket = Bucket(PAGE_RATE)
-
-    def send(self, message: dict[str, Any] | str | bytes) -> None:
-        """Tell the page."""
-        if self.behind:
-            if self.outgoing.qsize() > LONGEST_QUEUE // 4:
-                return
-            self.behind = False
-            self.put(self.fleet.snapshot())
-            return
-        if not self.put(message):
-            self.behind = True
-
-    async def run(self) -> None:
-        try:
-            await super().run()
-        finally:
-            if self in self.fleet.pages:
-                self.fleet.pages.discard(self)
-                self.fleet.people.depart(self.person)
-                self.fleet.pace_pictures()
-
-    async def listen(self) -> None:
-        while self.ending is None:
-            message = await self.websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            if not self._bucket.take():
-                self.end(REFUSED, "this page sends too many messages; load it again")
-                return
-            try:
-                self._heard(read_json(message.get("text") or message.get("bytes") or ""))
-            except SafemarginError as error:
-                self.complain(error)
-
-    def _heard(self, message: dict[str, Any]) -> None:
-        fleet, wanted = self.fleet, message.get("do")
-        if self not in fleet.pages:
-            if wanted != "hello":
-                raise InvalidInput('the first message must be {"do": "hello", "secret": …}')
-            self._begin(message)
-        elif wanted == "look":
-            self.looks_at = None if message.get("agent") is None else self._agent(message).index
-            fleet.pace_pictures()
-            self._show()
-        elif wanted == "name":
-            fleet.rename(self.person, read_name(message.get("name"), "your name"))
-            self.send({"kind": "you", "name": self.person.name})
-        elif wanted in ("take", "act", "give"):
-            self._steer(wanted, message)
-        else:
-            raise InvalidInput(f"the message {wanted!r:.40} is unknown")
-
-    def _begin(self, message: dict[str, Any]) -> None:
-        secret = message.get("secret")
-        if not isinstance(secret, str) or not 16 <= len(secret) <= 100:
-            raise InvalidInput("a hello needs a secret of 16 to 100 characters")
-        name = message.get("name")
-        told = None if name is None else read_name(name, "your name")
-        self.person = self.fleet.arrive(secret, told)
-        self.send(self.fleet.snapshot())
-        self.send({"kind": "you", "name": self.person.name})
-        for agent in self.fleet.agents:
-            if agent.picture is not None:
-                self.send(agent.picture_message())
-        self.fleet.pages.add(self)
-        self.fleet.pace_pictures()
-
-    def _steer(self, wanted: str, message: dict[str, Any]) -> None:
-        agent = self._agent(message)
-        try:
-            if wanted == "take":
-                self.fleet.take(self.person, agent, force=message.get("force") is True)
-            elif wanted == "give":
-                self.fleet.hand_back(self.person, agent)
-            else:
-                episode, step = message.get("episode"), message.get("step")
-                if type(episode) is not int or type(step) is not int:
-                    raise InvalidInput("an action needs the episode and step that it is for")
-                self.fleet.act(self.person, agent, episode, step, message.get("action"))
-        except InvalidInput as error:  # nothing is wrong with the page: it is just not possible
-            self.send({"kind": "note", "text": str(error)})
-
-    def _agent(self, message: dict[str, Any]) -> Agent:
-        place = message.get("agent")
-        if type(place) is not int or not 0 <= place < len(self.fleet.agents):
-            raise InvalidInput(f"there is no agent {place!r:.40}")
-        return self.fleet.agents[place]
-
-    def _show(self) -> None:
-        if self.looks_at is not None:
-            agent = self.fleet.agents[self.looks_at]
-            self.send({"kind": "timeline", "index": agent.index, **agent.track.last()})
-            self.send({"kind": "seen", **agent.seen()})

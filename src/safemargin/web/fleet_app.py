@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -13,8 +12,10 @@ from safemargin.errors import InvalidInput, MissingExtra, SafemarginError
 from safemargin.fleet.state import Fleet
 from safemargin.web.access import COOKIE, Access, same_site
 from safemargin.web.app import HOSTS
-from safemargin.web.connections import AgentConnection, PageConnection
+from safemargin.web.connections import AgentConnection
+from safemargin.web.page_connection import News, PageConnection
 from safemargin.web.pages import KINDS, page
+from safemargin.web.plain_agents import PlainAgents
 
 try:
     import websockets  # noqa: F401  uvicorn needs it to serve WebSockets
@@ -28,12 +29,15 @@ TICK = 0.05
 """Seconds between two messages to pages."""
 BEAT = 1.0
 """Seconds between two signs of life to agents."""
+TIDY = 10.0
+"""Seconds between two times that the log's journal is put in order."""
 MOST_PAGES = 64
 
 WRONG_AGENT_TOKEN = (
     "wrong or missing token: an agent needs the header 'Authorization: Bearer …' with the token "
     "that the server printed\n"
 )
+NO_REMOTE_AGENTS = "this server takes no remote agents; start it with --remote\n"
 WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the server printed\n"
 
 Start = Callable[[asyncio.AbstractEventLoop], None]
@@ -53,12 +57,16 @@ def create_fleet_app(
     `start` and `stop` are called when the server has begun and before it ends.
     """
 
+    plain = PlainAgents(fleet)
+
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        pulse = asyncio.create_task(_pulse(fleet))
+        pulse = asyncio.create_task(_pulse(fleet, plain))
+        tidying = asyncio.create_task(_tidy(fleet))
         start(asyncio.get_running_loop())
         yield
         pulse.cancel()
+        tidying.cancel()
         await asyncio.to_thread(stop)
         await asyncio.sleep(0)  # what the agents said last
         fleet.close()
@@ -109,18 +117,40 @@ def create_fleet_app(
     @app.websocket("/agents")
     async def agents(websocket: WebSocket) -> None:
         if not remote:
-            text = "this server takes no remote agents; start it with --remote\n"
-            await websocket.send_denial_response(PlainTextResponse(text, 403))
+            await websocket.send_denial_response(PlainTextResponse(NO_REMOTE_AGENTS, 403))
         elif not access.agent(websocket.headers):
             await websocket.send_denial_response(PlainTextResponse(WRONG_AGENT_TOKEN, 401))
         else:
             await websocket.accept()
             await AgentConnection(websocket, fleet).run()
 
+    def admit_agent(request: Request) -> None:
+        if not remote:
+            raise HTTPException(403, NO_REMOTE_AGENTS.strip())
+        if not access.agent(request.headers):
+            raise HTTPException(401, WRONG_AGENT_TOKEN.strip())
+
+    @app.post("/agents/{name}")
+    async def decide(name: str, request: Request) -> dict[str, Any]:
+        admit_agent(request)
+        try:
+            return await plain.decide(name, await request.body())
+        except SafemarginError as error:
+            raise HTTPException(400, str(error)) from error
+
+    @app.delete("/agents/{name}")
+    async def leave(name: str, request: Request) -> dict[str, str]:
+        admit_agent(request)
+        try:
+            plain.leave(name)
+        except InvalidInput as error:
+            raise HTTPException(404, str(error)) from error
+        return {"said": "goodbye"}
+
     return app
 
 
-async def _pulse(fleet: Fleet) -> None:
+async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:
     """Tell pages what is new, agents that the server lives, and mind who is gone."""
     beat = 0.0
     while True:
@@ -131,27 +161,25 @@ async def _pulse(fleet: Fleet) -> None:
             for agent in fleet.agents:
                 if agent.link is not None:
                     agent.link.send({"kind": "beat", "decisions": agent.track.count})
+            plain.sweep()
             with contextlib.suppress(SafemarginError):
                 fleet.mind_absence()
 
 
+async def _tidy(fleet: Fleet) -> None:
+    """What takes long on a busy disk is done beside the loop, not in it."""
+    while True:
+        with contextlib.suppress(SafemarginError):
+            await asyncio.to_thread(fleet.journal.log.tidy)
+        await asyncio.sleep(TIDY)
+
+
 def publish(fleet: Fleet) -> None:
-    """Send all that happened since the last time to all pages."""
-    rows, fleet.rows = fleet.rows, []
-    changed, fleet.changed = fleet.changed, set()
-    pictured, fleet.pictured = fleet.pictured, set()
-    if not fleet.pages:
-        return
-    messages: list[str | bytes] = []
-    if changed:
-        told = [fleet.agents[place].to_dict() for place in sorted(changed)]
-        messages.append(json.dumps({"kind": "agents", "now": time.time(), "agents": told}))
-    if rows:
-        messages.append(json.dumps({"kind": "decisions", "rows": rows}, separators=(",", ":")))
-    messages.extend(fleet.agents[place].picture_message() for place in sorted(pictured))
-    active = {row[0] for row in rows} | changed
+    """Give all that happened since the last time to all pages."""
+    news = News(
+        fleet.rows, fleet.changed, fleet.pictured, [e.to_dict() for e in fleet.journal.fresh]
+    )
+    fleet.rows, fleet.changed, fleet.pictured, fleet.journal.fresh = [], set(), set(), []
     for each in tuple(fleet.pages):
-        for message in messages:
-            each.send(message)
-        if each.looks_at in active and each.looks_at is not None:
-            each.send({"kind": "seen", **fleet.agents[each.looks_at].seen()})
+        if isinstance(each, PageConnection):
+            each.tell(news)

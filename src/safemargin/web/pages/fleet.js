@@ -113,9 +113,10 @@ function heard(message) {
     steer();
   } else if (message.kind === "timeline" && message.index === view.looks) {
     view.timeline = message;
-  } else if (message.kind === "entry") {
-    view.entries = [...view.entries.slice(-199), message.entry];
-    if (message.entry.agent === view.agents[view.looks]?.name) showEntries();
+  } else if (message.kind === "entries") {
+    view.entries = [...view.entries, ...message.entries].slice(-400);
+    const name = view.agents[view.looks]?.name;
+    if (message.entries.some(entry => entry.agent === name)) showEntries();
   } else if (message.kind === "you") {
     view.me = message.name;
     if (document.activeElement !== byId("my-name")) byId("my-name").value = message.name;

@@ -1,0 +1,172 @@
+"""Open pages: told of every decision; one that reads slowly is told later, but all of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.websockets import WebSocket
+
+from safemargin.errors import InvalidInput, SafemarginError
+from safemargin.fleet.agents import Agent
+from safemargin.fleet.messages import read_json, read_name
+from safemargin.fleet.people import Person
+from safemargin.fleet.state import Fleet
+from safemargin.web.connections import REFUSED, Bucket, Connection
+
+PAGE_RATE = 60.0
+"""Messages a second that a page may send for long."""
+MOST_ROWS = 200_000
+"""Decisions that wait for a slow page; one that is still slower gets the whole state instead."""
+BUSY = 4
+"""With so many messages on their way, a page is told no more; what is new is put together."""
+
+
+@dataclass(slots=True)
+class News:
+    """What a page has not been told yet."""
+
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    """Decisions: index, episode, step, margin, proxy, flags."""
+    changed: set[int] = field(default_factory=set)
+    pictured: set[int] = field(default_factory=set)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, other: News) -> None:
+        """Put both together."""
+        self.rows.extend(other.rows)
+        self.changed |= other.changed
+        self.pictured |= other.pictured
+        self.entries.extend(other.entries)
+
+
+class PageConnection(Connection):
+    """An open page."""
+
+    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
+        super().__init__(websocket)
+        self.fleet = fleet
+        self.person: Person = Person("", "")
+        self.looks_at: int | None = None
+        self.skipped = 0
+        """Decisions that the page was never told of, since it read too slowly for too long."""
+        self._news = News()
+        self._bucket = Bucket(PAGE_RATE)
+
+    def send(self, message: dict[str, Any] | str | bytes) -> None:
+        """Tell the page at once; a page that does not read at all is closed."""
+        if not self.put(message):
+            self.end(REFUSED, "this page does not read what it is told; load it again")
+
+    def tell(self, news: News) -> None:
+        """Tell the page what is new, as soon as it has read what was."""
+        waiting = self._news
+        waiting.add(news)
+        if len(waiting.rows) > MOST_ROWS:
+            self.skipped += len(waiting.rows)
+            self._news = News()
+            self.send(self.fleet.snapshot())
+            return
+        if self.outgoing.qsize() >= BUSY:
+            return
+        self._news = News()
+        agents = self.fleet.agents
+        if waiting.changed:
+            told = [agents[place].to_dict() for place in sorted(waiting.changed)]
+            self.send({"kind": "agents", "now": time.time(), "agents": told})
+        if waiting.rows:
+            message = {"kind": "decisions", "rows": waiting.rows}
+            self.send(json.dumps(message, separators=(",", ":")))
+        if waiting.entries:
+            self.send({"kind": "entries", "entries": waiting.entries})
+        for place in sorted(waiting.pictured):
+            self.send(agents[place].picture_message())
+        looked = self.looks_at
+        if looked is not None and (
+            looked in waiting.changed or any(row[0] == looked for row in waiting.rows)
+        ):
+            self.send({"kind": "seen", **agents[looked].seen()})
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            if self in self.fleet.pages:
+                self.fleet.pages.discard(self)
+                self.fleet.people.depart(self.person)
+                self.fleet.pace_pictures()
+
+    async def listen(self) -> None:
+        while self.ending is None:
+            message = await self.websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if not self._bucket.take():
+                self.end(REFUSED, "this page sends too many messages; load it again")
+                return
+            try:
+                self._heard(read_json(message.get("text") or message.get("bytes") or ""))
+            except SafemarginError as error:
+                self.complain(error)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        fleet, wanted = self.fleet, message.get("do")
+        if self not in fleet.pages:
+            if wanted != "hello":
+                raise InvalidInput('the first message must be {"do": "hello", "secret": …}')
+            self._begin(message)
+        elif wanted == "look":
+            self.looks_at = None if message.get("agent") is None else self._agent(message).index
+            fleet.pace_pictures()
+            self._show()
+        elif wanted == "name":
+            fleet.rename(self.person, read_name(message.get("name"), "your name"))
+            self.send({"kind": "you", "name": self.person.name})
+        elif wanted in ("take", "act", "give"):
+            self._steer(wanted, message)
+        else:
+            raise InvalidInput(f"the message {wanted!r:.40} is unknown")
+
+    def _begin(self, message: dict[str, Any]) -> None:
+        secret = message.get("secret")
+        if not isinstance(secret, str) or not 16 <= len(secret) <= 100:
+            raise InvalidInput("a hello needs a secret of 16 to 100 characters")
+        name = message.get("name")
+        told = None if name is None else read_name(name, "your name")
+        self.person = self.fleet.arrive(secret, told)
+        self.send(self.fleet.snapshot())
+        self.send({"kind": "you", "name": self.person.name})
+        for agent in self.fleet.agents:
+            if agent.picture is not None:
+                self.send(agent.picture_message())
+        self.fleet.pages.add(self)
+        self.fleet.pace_pictures()
+
+    def _steer(self, wanted: str, message: dict[str, Any]) -> None:
+        agent = self._agent(message)
+        try:
+            if wanted == "take":
+                self.fleet.take(self.person, agent, force=message.get("force") is True)
+            elif wanted == "give":
+                self.fleet.hand_back(self.person, agent)
+            else:
+                episode, step = message.get("episode"), message.get("step")
+                if type(episode) is not int or type(step) is not int:
+                    raise InvalidInput("an action needs the episode and step that it is for")
+                self.fleet.act(self.person, agent, episode, step, message.get("action"))
+        except InvalidInput as error:  # nothing is wrong with the page: it is just not possible
+            self.send({"kind": "note", "text": str(error)})
+
+    def _agent(self, message: dict[str, Any]) -> Agent:
+        place = message.get("agent")
+        if type(place) is not int or not 0 <= place < len(self.fleet.agents):
+            raise InvalidInput(f"there is no agent {place!r:.40}")
+        return self.fleet.agents[place]
+
+    def _show(self) -> None:
+        if self.looks_at is not None:
+            agent = self.fleet.agents[self.looks_at]
+            self.send({"kind": "timeline", "index": agent.index, **agent.track.last()})
+            self.send({"kind": "seen", **agent.seen()})
