@@ -146,11 +146,26 @@ def test_two_people_want_the_same_agent(log: sm.AuditLog) -> None:
         fleet.take(ben.person, agent)
     assert agent.control is ann.person
     assert ann.notes == ["Ben wants arm, too. You have it."]
+    fleet.report(agent, report(0, waits=True))
     fleet.take(ben.person, agent, force=True)
     assert agent.control is ben.person
+    fleet.act(ben.person, agent, 0, 0, 1)  # the question is his now
+    assert link.last("action")["action"] == 1
     assert ann.notes[-1] == "Ben took arm from you."
-    assert kinds(log)[2:] == ["taken", "refused", "taken"]
-    assert list(log)[-1].text == "Ben took arm over: taken from Ann"
+    assert kinds(log)[2:] == ["taken", "refused", "taken", "action"]
+    assert list(log)[-2].text == "Ben took arm over: taken from Ann"
+
+
+def test_an_agent_that_does_not_say_what_it_can_do(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+    ann = fleet.arrive("the secret of Ann", "Ann")
+    agent = fleet.join(Hello("mute", "1"), Link())
+    fleet.take(ann, agent)
+    fleet.report(agent, Report(0, 0, margin=1, waits=True))
+    with pytest.raises(InvalidInput, match="mute did not say which actions it has"):
+        fleet.act(ann, agent, 0, 0, 1)
+    fleet.act(ann, agent, 0, 0, None)  # its own is always possible
+    assert kinds(log)[-1] == "action"
 
 
 def test_calls_begin_and_end_once(log: sm.AuditLog) -> None:

@@ -151,6 +151,8 @@ def read_action(value: Any, hello: Hello, actions: int) -> Any:
         ):
             raise InvalidInput(f"an action of {hello.name} is {hello.dimensions} numbers")
         return [float(each) for each in value]
+    if not actions:
+        raise InvalidInput(f"{hello.name} did not say which actions it has (action_names)")
     least, most = hello.first_action, hello.first_action + actions - 1
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidInput(f"an action of {hello.name} is a number from {least} to {most}")

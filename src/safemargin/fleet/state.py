@@ -268,20 +268,15 @@ class Fleet:
                 f"{holder.name} took {agent.name} over before you. It is theirs until they hand "
                 "it back; Shift+T takes it from them."
             )
-        details: dict[str, Any] = {"identity": person.identity}
+        details = situation(agent) | {"identity": person.identity}
         if holder is not None:
             details["why"] = f"taken from {holder.name}"
         self._record(
-            "taken",
-            agent,
-            person=person.name,
-            must=True,
-            picture=agent.picture,
-            **situation(agent) | details,
+            "taken", agent, person=person.name, must=True, picture=agent.picture, **details
         )
         if holder is not None:
             self.journal.tell(holder, f"{person.name} took {agent.name} from you.")
-        agent.control, agent.held_since, agent.waiting = person, time.time(), False
+        agent.control, agent.held_since = person, time.time()
         if agent.link is not None:
             agent.link.send({"kind": "taken", "by": person.name})
         self._changed(agent)
