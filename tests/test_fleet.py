@@ -170,6 +170,8 @@ def test_an_agent_that_does_not_say_what_it_can_do(log: sm.AuditLog) -> None:
 
 def test_calls_begin_and_end_once(log: sm.AuditLog) -> None:
     fleet, link = Fleet(log), Link()
+    told: list[Any] = []
+    fleet.journal.listeners.append(told.append)
     agent = fleet.join(HELLO, link)
     fleet.see(agent, 0, JPEG)
     for step, call in enumerate([False, True, True, False, True]):
@@ -180,6 +182,8 @@ def test_calls_begin_and_end_once(log: sm.AuditLog) -> None:
     assert list(log)[-1].details["why"] == "the episode has ended"
     assert agent.track.last()["flags"] == [0, CALL, CALL, 0, CALL]
     assert [entry.pictured for entry in log if entry.kind == "call"] == [True, False]
+    assert [event.kind for event in told] == ["call", "release", "call", "release"]
+    assert (told[0].agent, told[0].step, told[0].why) == (0, 1, "arm: why")
 
 
 def test_a_decision_told_twice_counts_once(log: sm.AuditLog) -> None:

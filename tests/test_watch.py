@@ -262,6 +262,8 @@ def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
         (["P", "M", "--grace", "-1"], "--grace must be at least 0 s"),
         (["P", "M", "--wait", "-1"], "--wait must be 0 to 3600 s"),
         (["P", "M", "--seed", "-1"], "--seed must be at least 0"),
+        (["--remote", "--webhook", "x"], "a webhook needs an http:// or https:// address"),
+        (["--remote", "--run", ""], "a command is a list of arguments"),
         (["--replay", "none.db"], "there is no audit log none.db"),
         (["--replay", "none.db", "--remote"], "--replay shows a log and runs no agents"),
         (["zoo:cartpole", "none.json"], "none.json"),

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from safemargin.commands import FINDING, OK, AddCommand, numbers, print_json
-from safemargin.watch_commands import WATCH_COMMANDS, add_watch_commands
+from safemargin.watch_arguments import add_watch_commands
+from safemargin.watch_commands import WATCH_COMMANDS
 
 
 def add_oversight_commands(command: AddCommand) -> None:

@@ -1,138 +1,27 @@
-"""The commands of a watched fleet: watch it live, read what happened."""
+"""The commands of a watched fleet at work: watch it live, read what happened."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import shlex
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safemargin.commands import OK, AddCommand, print_json
+from safemargin.commands import OK, print_json
 from safemargin.errors import InvalidInput
+from safemargin.watch_arguments import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from safemargin.fleet.local import Crew
     from safemargin.margins import Margins
+    from safemargin.notifications import Notifier
 
-DEFAULT_PORT = 8718
-
-
-def add_watch_commands(command: AddCommand) -> None:
-    """Declare the commands with their options."""
-    watch = command(
-        "watch",
-        "watch a fleet of agents on a local web page, and take over where it matters",
-        "The page shows every agent with its margin; the least comes first, and those below\n"
-        "--call-at call you. Take one over with T, steer it with the keys shown, hand it\n"
-        "back with Escape. Ctrl-C ends it all.\n\n"
-        "Every call, take-over, human action and hand-back goes into the log, which can only\n"
-        "grow; the same --log after a crash goes on where it was.\n\n"
-        "examples:\n"
-        "  safemargin watch --agents 12 zoo:beamrider-a3c margins.json\n"
-        "  safemargin watch --remote margins.json          # agents that run elsewhere report\n"
-        "  safemargin watch --remote --host 0.0.0.0        # … from other machines, too\n"
-        "  safemargin watch --replay watch.db              # what happened, on a page\n"
-        "  safemargin audit watch.db                       # … as text, and whether it is whole\n\n"
-        "An agent elsewhere reports with sm.RemoteOverseer(address, name=…, token=…).",
-    )
-    watch.add_argument(
-        "what",
-        nargs="*",
-        metavar="POLICY MARGINS",
-        help="the policy to run here and its margins file; with --remote, a margins file for "
-        "agents that report scores only, or nothing",
-    )
-    running = watch.add_argument_group("agents that run here")
-    running.add_argument("--agents", type=int, metavar="A", help="how many (default 4)")
-    running.add_argument(
-        "--env", metavar="ENV", help="their environment (default: the one of the margins file)"
-    )
-    running.add_argument(
-        "--scores",
-        choices=["q", "logits", "gaussian", "actions"],
-        help="what the policy's scores mean, where the policy itself does not say",
-    )
-    running.add_argument(
-        "--speed", type=float, default=15.0, metavar="S", help="decisions a second (default 15)"
-    )
-    running.add_argument("--seed", type=int, default=0, help="of their first episodes (default 0)")
-    calling = watch.add_argument_group("when they call")
-    calling.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="Z",
-        help="the loss you accept, in reward units (default: one at which margins differ)",
-    )
-    calling.add_argument(
-        "--call-at", type=int, default=1, metavar="N", help="call below this margin (default 1)"
-    )
-    calling.add_argument(
-        "--release-at", type=int, metavar="N", help="until it is this again (default: the next n)"
-    )
-    calling.add_argument(
-        "--pause", type=int, default=0, metavar="K", help="decisions between two calls (default 0)"
-    )
-    calling.add_argument(
-        "--wait",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="an agent that begins to call waits up to S seconds for somebody to take it over "
-        "(default 0: it goes on meanwhile)",
-    )
-    people = watch.add_argument_group("people")
-    people.add_argument(
-        "--on-lost",
-        choices=["go-on", "hold", "stop"],
-        default="go-on",
-        help="an agent whose person has closed the page: acts by itself again (go-on, default), "
-        "waits for somebody (hold), or ends (stop)",
-    )
-    people.add_argument(
-        "--grace",
-        type=float,
-        default=20.0,
-        metavar="S",
-        help="… once they have been gone for S seconds (default 20)",
-    )
-    people.add_argument(
-        "--log",
-        type=Path,
-        default=Path("watch.db"),
-        metavar="FILE",
-        help="where everything is logged (default watch.db; an older one is continued)",
-    )
-    people.add_argument(
-        "--replay", type=Path, metavar="LOG", help="show what happened instead; runs no agents"
-    )
-    serving = watch.add_argument_group("the server")
-    serving.add_argument("--remote", action="store_true", help="agents elsewhere may report")
-    serving.add_argument("--port", type=int, help=f"default {DEFAULT_PORT}; 0 takes any free one")
-    serving.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="default 127.0.0.1, this machine only; with another one, people need a token as well",
-    )
-    serving.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="the agents' token (default: SAFEMARGIN_TOKEN, or one made beside the log)",
-    )
-    serving.add_argument("--no-browser", action="store_true", help="only print the address")
-
-    audit = command(
-        "audit",
-        "print the log of a watched fleet, and check that nothing was altered",
-        "example:\n  safemargin audit watch.db --agent 'agent 03'\n"
-        "exit status 2 where an entry was altered or is missing",
-    )
-    audit.add_argument("log", type=Path, metavar="LOG", help="what `watch` wrote")
-    audit.add_argument("--agent", metavar="NAME", help="only this one's entries")
+NOTIFY_AT_MOST = 10.0
+"""Seconds between two messages to people who do not look at the page."""
 
 
 def run_watch(options: argparse.Namespace) -> int:
@@ -145,6 +34,7 @@ def run_watch(options: argparse.Namespace) -> int:
     from safemargin.web.fleet_app import create_fleet_app
 
     crew, margins = _crew(options)
+    notifiers = _notifiers(options)
     log = AuditLog(options.log, write=True)
     try:
         loopback = options.host in _loopback()
@@ -156,6 +46,7 @@ def run_watch(options: argparse.Namespace) -> int:
             grace=options.grace,
             about=_about(options, crew, margins),
         )
+        fleet.journal.listeners += notifiers
         start: Any = lambda loop: None  # noqa: E731
         stop: Callable[[], None] = lambda: None  # noqa: E731
         if crew is not None:
@@ -171,8 +62,22 @@ def run_watch(options: argparse.Namespace) -> int:
         more = {"token": access.token} if options.remote else {}
         _serve(options, app, "the fleet", query=query, more=more)
     finally:
+        for notifier in notifiers:
+            notifier.close(timeout=5)
         log.close()
     return OK
+
+
+def _notifiers(options: argparse.Namespace) -> list[Notifier]:
+    """Whoever is told of calls besides the page."""
+    from safemargin.notifications import Command, Webhook
+
+    found: list[Notifier] = []
+    if options.webhook is not None:
+        found.append(Webhook(options.webhook, at_most_every=NOTIFY_AT_MOST))
+    if options.to_run is not None:
+        found.append(Command(shlex.split(options.to_run), at_most_every=NOTIFY_AT_MOST))
+    return found
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from safemargin.audit import AuditLog, Entry
+from safemargin.decisions import Event
 from safemargin.errors import AuditLogError, InvalidInput
 from safemargin.fleet.agents import Agent
 from safemargin.fleet.people import Person
@@ -34,6 +36,8 @@ class Journal:
         self.fresh: list[Entry] = []
         """Entries that pages have not been told of."""
         self.pages: set[Page] = set()
+        self.listeners: list[Callable[[Event], Any]] = []
+        """Called with calls, their ends and drift, as those of a monitor are."""
 
     def record(
         self,
@@ -47,6 +51,8 @@ class Journal:
     ) -> None:
         """Log it; what people do (`must`) is refused where it cannot be logged."""
         report = None if agent is None else agent.report
+        if agent is not None and kind in ("call", "release", "drift"):
+            self._notify(kind, agent, str(details.get("why") or ""))
         try:
             entry = self.log.add(
                 kind,
@@ -74,6 +80,12 @@ class Journal:
         for page in self.pages:
             if page.person is person:
                 page.send({"kind": "note", "text": text})
+
+    def _notify(self, kind: Any, agent: Agent, why: str) -> None:
+        step = 0 if agent.report is None else agent.report.step
+        event = Event(kind, agent.index, step, agent.margin, agent.proxy, f"{agent.name}: {why}")
+        for listener in self.listeners:
+            listener(event)
 
     def _to_all(self, message: dict[str, Any]) -> None:
         for page in self.pages:
