@@ -137,3 +137,8 @@ def test_no_proxy_and_no_natural_moment() -> None:
         compare_samples({})
     with pytest.raises(InvalidInput, match="needs natural moments, and there are none"):
         compare_samples(samples(60, natural=np.zeros(60, dtype=bool)))
+
+
+def test_copies_of_one_episode_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="all moments belong to one group"):
+        compare_samples(samples(groups=["one"] * 400), confidence=0.9)

@@ -264,3 +264,14 @@ def test_the_bound_is_on_the_running_maximum() -> None:
         np.testing.assert_array_equal(bound.upper[0], bound.upper[1])
     paper = fit_bound(proxies, losses, (1, 2), method="paper")
     assert paper.upper[1].max() < 3
+
+
+def test_a_raise_never_leads_above_every_loss() -> None:
+    """A score that is large where the scale is small must not count many times elsewhere."""
+    proxies = np.linspace(0, 1, 40)
+    losses = np.zeros((40, 1))
+    losses[[7, 21, 25, 29, 33, 37]] = 30.0  # once where losses are rare, often above
+    natural = np.arange(40) < 20
+    bound = fit_bound(proxies, losses, (1,), natural=natural)
+    assert max(bound.details["raised_by"][0]) > 5
+    assert bound.upper.max() == 30.0

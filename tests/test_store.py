@@ -126,8 +126,14 @@ def test_one_writer_at_a_time(store: Store) -> None:
 def test_there_is_no_study(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"there is no study in .*\(no study.db\)"):
         Store.open(tmp_path)
-    with pytest.raises(StudyError, match="there is no study in"):
+    with pytest.raises(StudyError, match="there is no study in.*`safemargin collect"):
         Store.open(tmp_path / "nowhere")
+    inner = tmp_path / "demo" / "study"
+    inner.mkdir(parents=True)
+    (inner / "study.db").touch()
+    for near in (inner.parent, inner / "study.db"):
+        with pytest.raises(StudyError, match=f"did you mean {inner}\\?"):
+            Store.open(near)
 
 
 def test_a_study_is_not_made_twice(store: Store) -> None:

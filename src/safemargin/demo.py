@@ -51,6 +51,9 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
     print("Look one margin up:")
     middle = (margins.lowest_proxy + margins.highest_proxy) / 2
     print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 0.4")
+    print("See the decisions that mattered, on a page or in a file to mail:")
+    print(f"  {program()} explore {folder / 'study'}")
+    print(f"  {program()} report {folder / 'study'} -o {folder / 'report.html'}")
     print("margins  " + str(file))
     for picture in pictures:
         print("picture  " + str(picture))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.bounds import Sample, fit_sample
-from safemargin.bounds.conformal import assign_folds
+from safemargin.bounds.conformal import assign_folds, check_groups
 from safemargin.bounds.sample import Booleans, Integers, check_confidence
 from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.records import PHASES, Floats, Phase
@@ -149,6 +149,7 @@ def hold_out_all(
     """`hold_out` for several variants on the same folds: name → HeldOut, or why there is none."""
     if folds < 2:
         raise InvalidInput(f"cross-validation needs at least 2 folds, got {folds}")
+    check_groups(sample)
     fold = assign_folds(sample, folds)
     bins, edges = natural_bins(sample)
     found: dict[str, HeldOut | SafemarginError] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safemargin.commands import INTERRUPTED, OK, AddCommand, print_json
+from safemargin.errors import InvalidInput
 
 
 def add_page_commands(command: AddCommand) -> None:
@@ -100,6 +101,8 @@ def run_explore(options: argparse.Namespace) -> int:
     from safemargin.web import HOSTS, create_app, listen, serve
     from safemargin.web.server import DEFAULT_PORT
 
+    if options.seed is not None and options.seed < 0:
+        raise InvalidInput(f"a seed is 0 or more, got {options.seed}")
     port = DEFAULT_PORT if options.port is None else options.port
     with Study.open(options.study) as study, listen(options.host, port) as bound:
         recordings = Recordings(study)

@@ -31,7 +31,11 @@ def _policy_source(policy: Any) -> str | None:
     """What to load the policy from again: text as given, files by their full path."""
     if not isinstance(policy, str | Path):
         return None
-    return str(Path(policy).resolve()) if Path(policy).is_file() else str(policy)
+    file, colon, name = str(policy).rpartition(":")
+    for path, rest in ((str(policy), ""), (file, colon + name)):  # agent.onnx, file.py:name
+        if path and Path(path).is_file():
+            return str(Path(path).resolve()) + rest
+    return str(policy)
 
 
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:

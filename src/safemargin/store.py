@@ -148,10 +148,15 @@ class Store:
         """An existing study."""
         database = folder / DATABASE
         if not database.is_file():
-            raise StudyError(
-                f"there is no study in {folder} (no {DATABASE}); "
-                f"`safemargin collect ENV POLICY -o {folder}` makes one"
+            inside = [path.parent for path in folder.glob(f"*/{DATABASE}")]
+            if folder.name == DATABASE and folder.is_file():
+                inside = [folder.parent]
+            advice = (
+                f"did you mean {' or '.join(map(str, sorted(inside)))}?"
+                if inside
+                else f"`safemargin collect ENV POLICY -o {folder}` makes one"
             )
+            raise StudyError(f"there is no study in {folder} (no {DATABASE}); {advice}")
         with _disk_errors(folder):
             with open(database, "rb") as file:  # SQLite would take an empty file for a new one
                 if file.read(16) != b"SQLite format 3\0":

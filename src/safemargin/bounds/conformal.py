@@ -91,11 +91,7 @@ def fit_calibrated_curve(
     sample: Sample, options: Options, *, method: str, curve: Curve, fold_count: int
 ) -> Bound:
     """The bound that a curve becomes by calibration."""
-    if sample.groups.max() < 1:
-        raise InvalidInput(
-            "all moments belong to one group (episode), so none can be judged by a fit without it; "
-            "collect more varied episodes"
-        )
+    check_groups(sample)
     targets = sample.running_maximum  # [rows, n]
     split = options.calibration == "split"
     folds = assign_folds(sample, 2 if split else fold_count)  # [rows]
@@ -120,6 +116,11 @@ def fit_calibrated_curve(
         upper = np.interp(grid_ranks, POINTS, part.percentile) + part.raises[place] * np.interp(
             grid_ranks, POINTS, part.scale
         )
+        if not split:
+            # A guess plus a raise may lie far above every loss there was; that of split
+            # calibration is left as the proof has it.
+            largest = targets[:, column].max()
+            upper = np.where(np.isfinite(upper), np.minimum(upper, largest), upper)
         uppers.append(np.maximum.accumulate(upper) if options.lift else upper)
         parts.append(part)
     return Bound(
@@ -190,6 +191,15 @@ def conformal_quantile(scores: Floats, moments: int, confidence: float) -> float
         return math.inf
     position = math.ceil(place * len(scores) / moments - 1e-9)
     return float(np.partition(scores, position - 1)[position - 1])
+
+
+def check_groups(sample: Sample) -> None:
+    """Refuse moments that are all one piece of evidence."""
+    if len(np.unique(sample.groups)) < 2:
+        raise InvalidInput(
+            "all moments belong to one group (episode), so none can be judged by a fit without it; "
+            "collect more varied episodes"
+        )
 
 
 def assign_folds(sample: Sample, fold_count: int) -> Integers:

@@ -16,15 +16,17 @@ DEFAULT_PORT = 8717
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket on the port; InvalidInput where somebody else has it."""
+    if not 0 <= port <= 65535:
+        raise InvalidInput(f"a port is 0 (any free one) to 65535, got {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
         bound.listen(64)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         bound.close()
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        if error.errno == errno.EADDRINUSE:
             raise InvalidInput(
                 f"port {port} of {host} is in use, perhaps by another page of safemargin; end it, "
                 "or take another port with --port (0: any free one)"
