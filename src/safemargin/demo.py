@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from safemargin.commands import print_json
+from safemargin.commands.base import print_json
 from safemargin.console import ProgressBar, print_margins, warnings_as_notes
 from safemargin.records import EpisodeKey, Tuples
 from safemargin.settings import Settings

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from safemargin.commands import FINDING, OK, AddCommand, numbers, print_json
-from safemargin.watch_arguments import add_watch_commands
-from safemargin.watch_commands import WATCH_COMMANDS
+from safemargin.commands.base import (
+    FINDING,
+    OK,
+    AddCommand,
+    add_estimand,
+    add_fit_options,
+    add_study,
+    numbers,
+    print_json,
+)
 
 
 def add_oversight_commands(command: AddCommand) -> None:
     """Declare the commands with their options."""
-    add_watch_commands(command)
     simulate = command(
         "simulate-oversight",
+        run_simulate_oversight,
         "tell what calling below a margin would have cost in attention, and caught",
         "Goes through the study's episodes as a monitor would have, with margins fitted without\n"
         "the episode at hand.\n\n"
@@ -24,7 +30,7 @@ def add_oversight_commands(command: AddCommand) -> None:
         "  safemargin simulate-oversight runs/pong --tolerance 0.5,1 --agents 12 -o calls.png\n"
         "exit status 1 where no threshold keeps within the budget",
     )
-    simulate.add_argument("study", type=Path, metavar="STUDY", help="a study's folder")
+    add_study(simulate)
     simulate.add_argument(
         "--budget",
         type=float,
@@ -54,21 +60,8 @@ def add_oversight_commands(command: AddCommand) -> None:
     simulate.add_argument(
         "--agents", type=int, default=1, metavar="A", help="watched at once (default 1)"
     )
-    simulate.add_argument("--confidence", type=float, default=0.95, help="β (default 0.95)")
-    simulate.add_argument(
-        "--method",
-        default="calibrated",
-        help="of the bound: calibrated (default), isotonic, boosted, tolerance or paper",
-    )
-    simulate.add_argument(
-        "--proxy", metavar="NAME", help="default: the one the moments were spread by"
-    )
-    simulate.add_argument(
-        "--estimand",
-        choices=["mean", "single-run"],
-        default="mean",
-        help="whose loss: the mean one at a moment (default), or that of a single run",
-    )
+    add_fit_options(simulate)
+    add_estimand(simulate)
     simulate.add_argument(
         "-o", "--output", type=Path, help="draw it, too: a .png, .svg or .pdf file"
     )
@@ -112,9 +105,3 @@ def run_simulate_oversight(options: argparse.Namespace) -> int:
         )
         return FINDING
     return OK
-
-
-OVERSIGHT_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    **WATCH_COMMANDS,
-    "simulate-oversight": run_simulate_oversight,
-}

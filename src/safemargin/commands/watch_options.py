@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safemargin.commands import AddCommand
+from safemargin.commands.base import AddCommand, Run, add_scores
 
 DEFAULT_PORT = 8718
 
 
-def add_watch_commands(command: AddCommand) -> None:
-    """Declare the commands with their options."""
+def add_watch_options(command: AddCommand, run: Run) -> None:
+    """Declare `watch`."""
     watch = command(
         "watch",
+        run,
         "watch a fleet of agents on a local web page, and take over where it matters",
         "The page shows every agent with its margin; the least comes first, and those below\n"
         "--call-at call you. Take one over with T, steer it with the keys shown, hand it\n"
@@ -39,11 +40,7 @@ def add_watch_commands(command: AddCommand) -> None:
     running.add_argument(
         "--env", metavar="ENV", help="their environment (default: the one of the margins file)"
     )
-    running.add_argument(
-        "--scores",
-        choices=["q", "logits", "gaussian", "actions"],
-        help="what the policy's scores mean, where the policy itself does not say",
-    )
+    add_scores(running)
     running.add_argument(
         "--speed", type=float, default=15.0, metavar="S", help="decisions a second (default 15)"
     )
@@ -124,8 +121,12 @@ def add_watch_commands(command: AddCommand) -> None:
     )
     serving.add_argument("--no-browser", action="store_true", help="only print the address")
 
+
+def add_audit_options(command: AddCommand, run: Run) -> None:
+    """Declare `audit`."""
     audit = command(
         "audit",
+        run,
         "print the log of a watched fleet, and check that nothing was altered",
         "example:\n  safemargin audit watch.db --agent 'agent 03'\n"
         "exit status 2 where an entry was altered or is missing",

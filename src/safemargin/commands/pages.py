@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from safemargin.commands import INTERRUPTED, OK, AddCommand, print_json
+from safemargin.commands.base import INTERRUPTED, OK, AddCommand, add_study, print_json
 from safemargin.errors import InvalidInput
 
 
@@ -16,6 +16,7 @@ def add_page_commands(command: AddCommand) -> None:
     """Declare the commands with their options."""
     report = command(
         "report",
+        run_report,
         "write what a study found as one self-contained, interactive HTML file",
         "The file needs no network: mail it to a colleague.\n\n"
         "example:\n  safemargin report runs/pong -o report.html",
@@ -37,6 +38,7 @@ def add_page_commands(command: AddCommand) -> None:
 
     explore = command(
         "explore",
+        run_explore,
         "look at a study's episodes, step by step, on a local web page",
         "Opens the episode with the most critical step, one that was lost where there is one.\n"
         "Ctrl-C ends it.\n\n"
@@ -61,6 +63,7 @@ def add_page_commands(command: AddCommand) -> None:
 
     highlights = command(
         "highlights",
+        run_highlights,
         "write short videos around the moments of lowest margin, and a contact sheet",
         "example:\n  safemargin highlights runs/pong --top 10 -o clips/ --tolerance 0.5",
     )
@@ -78,7 +81,7 @@ def add_page_commands(command: AddCommand) -> None:
         "--apart", type=int, default=60, help="steps between two of one episode (default 60)"
     )
     for parser in (report, explore, highlights):
-        parser.add_argument("study", type=Path, metavar="STUDY", help="a study's folder")
+        add_study(parser)
 
 
 def run_report(options: argparse.Namespace) -> int:
@@ -173,6 +176,3 @@ def _tell(options: argparse.Namespace, found: dict[str, Any], notes: tuple[str, 
             print(value)
         elif value and isinstance(value[0], str) and value is not found["notes"]:
             print("\n".join(value))
-
-
-PAGE_COMMANDS = {"report": run_report, "explore": run_explore, "highlights": run_highlights}

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from safemargin.commands import OK, print_json
+from safemargin.commands.base import OK, AddCommand, print_json
+from safemargin.commands.watch_options import DEFAULT_PORT, add_audit_options, add_watch_options
 from safemargin.errors import InvalidInput
-from safemargin.watch_arguments import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from safemargin.fleet.local import Crew
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 NOTIFY_AT_MOST = 10.0
 """Seconds between two messages to people who do not look at the page."""
+
+
+def add_watch_commands(command: AddCommand) -> None:
+    """Declare the commands with their options."""
+    add_watch_options(command, run_watch)
+    add_audit_options(command, run_audit)
 
 
 def run_watch(options: argparse.Namespace) -> int:
@@ -279,9 +285,3 @@ def run_audit(options: argparse.Namespace) -> int:
         print(f"{entry.id:>6}  {when}  {place:>8}  {entry.text}")
     print(f"{count:,} entries; none was altered or is missing in between", file=sys.stderr)
     return OK
-
-
-WATCH_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "watch": run_watch,
-    "audit": run_audit,
-}

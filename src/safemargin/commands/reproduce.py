@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
-from safemargin.commands import OK, AddCommand, print_json
+from safemargin.commands.base import OK, AddCommand, print_json
 
 FOLDER = Path("runs/reproduction")
 
@@ -15,6 +14,7 @@ def add_reproduce_commands(command: AddCommand) -> None:
     """Declare the command with its options."""
     reproduce = command(
         "reproduce",
+        run_reproduce,
         "repeat a study of the paper with the bundled agents, or go on with it",
         "Without NAME: the studies, and how far each is. Run the same command again to go on\n"
         "after an interruption. When all moments are measured, STUDY/tables holds what tables and\n"
@@ -110,6 +110,3 @@ def _list(options: argparse.Namespace) -> int:
             ],
         )
     return OK
-
-
-REPRODUCE_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"reproduce": run_reproduce}
