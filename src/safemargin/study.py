@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 import safemargin
 from safemargin import collection
@@ -26,9 +25,7 @@ from safemargin.errors import (
     StudyIncomplete,
     did_you_mean,
 )
-from safemargin.grouping import group_labels
 from safemargin.margins import Margins, fit_margins
-from safemargin.natural_proxies import one_of_each
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.provenance import (
@@ -38,14 +35,12 @@ from safemargin.provenance import (
     versions_in_use,
 )
 from safemargin.proxies import Proxy, default_proxy, proxies_for
-from safemargin.readings import read_under
-from safemargin.records import PHASES, EpisodeKey, Floats, Tuples
-from safemargin.seeding import Purpose, stream
+from safemargin.records import PHASES, Tuples
 from safemargin.settings import Settings
-from safemargin.single_runs import single_run_losses
 from safemargin.status import Status, study_status
 from safemargin.stopping import student_quantile
-from safemargin.store import DATABASE, Store, unpack
+from safemargin.store import DATABASE, Store
+from safemargin.tuples import read_natural_proxies, read_tuples
 from safemargin.validation import Validation, validate_tuples
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
@@ -299,40 +294,7 @@ class Study:
             raise InvalidInput(
                 f"the study has no proxy {name!r}; {did_you_mean(name, self.proxies)}"
             )
-        n_values = self.settings.n_values
-        rows = self._store.query(
-            "SELECT phase, episode, life, step, proxy_value, criticality, half_width, trials "
-            "FROM tuples WHERE proxy = ? ORDER BY phase, episode, life, n",
-            name,
-        )
-        by_moment: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-        for row in rows:
-            by_moment.setdefault(row[:3], []).append(row)
-        whole = [group for group in by_moment.values() if len(group) == len(n_values)]
-        table = np.array([[row[4:] for row in group] for group in whole], dtype=np.float64)
-        table = table.reshape(len(whole), len(n_values), 4)
-        values = table[:, :, 0]
-        if plan is not None:
-            keys = [EpisodeKey(*group[0][:3]) for group in whole]
-            reading = read_under(self._store, keys, self.settings, plan)
-            table[:, :, 1] = reading.criticalities
-            table[:, :, 2] = reading.half_widths
-            table[:, :, 3] = reading.trials
-        return Tuples(
-            phases=np.array([group[0][0] for group in whole], dtype=np.str_),
-            indices=np.array([group[0][1] for group in whole], dtype=np.int64),
-            steps=np.array([group[0][3] for group in whole], dtype=np.int64),
-            proxies=values if self._looks_at_n(name) else values[:, 0],
-            criticalities=table[:, :, 1],
-            half_widths=table[:, :, 2],
-            trials=table[:, :, 3].astype(np.int64),
-            n_values=n_values,
-            proxy=name,
-            groups=group_labels(self._store, [group[0][:3] for group in whole]),
-            runs=None
-            if estimand == "mean"
-            else single_run_losses(self._store, [group[0][:3] for group in whole], n_values),
-        )
+        return read_tuples(self._store, self.settings, name, estimand, plan)
 
     def fit(
         self,
@@ -355,7 +317,7 @@ class Study:
             groups=tuples.groups,
             estimand=estimand,
             minimum_bandwidth=self.minimum_bandwidth,
-            natural_proxies=self._natural_proxies(tuples.proxy),
+            natural_proxies=read_natural_proxies(self._store, self.settings, tuples.proxy),
             proxy=tuples.proxy,
             environment={
                 name: self.environment[name] for name in ("name", "identity", "arguments")
@@ -480,27 +442,6 @@ class Study:
                 "run `safemargin collect` on it first"
             )
         return tuples
-
-    def _natural_proxies(self, proxy: str) -> Floats | None:
-        """The proxy at one random decision of each game of either phase, openings left out."""
-        if self._looks_at_n(proxy):
-            return None
-        games: dict[tuple[Any, ...], list[Floats]] = {}
-        for phase, episode, opening, values in self._store.query(
-            "SELECT phase, episode, opening, proxies FROM episode_proxies "
-            "JOIN episodes USING (phase, episode, life) WHERE proxy = ? "
-            "ORDER BY phase, episode, life",
-            proxy,
-        ):
-            games.setdefault((phase, episode), []).append(unpack(values)[opening:])
-        return one_of_each(
-            [np.concatenate(lives) for lives in games.values()],
-            stream(self.settings.seed, Purpose.NATURAL_PROXIES),
-        )
-
-    def _looks_at_n(self, proxy: str) -> bool:
-        rows = self._store.query("SELECT 1 FROM moment_proxies WHERE proxy = ? AND n > 0", proxy)
-        return bool(rows)
 
     def _live_parts(self) -> tuple[EnvironmentSpec, Policy]:
         """The environment and the policy, proven to be those the study was made with."""
