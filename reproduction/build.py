@@ -1,7 +1,7 @@
 """Build reproduction/README.md and its figures from the stored studies: make reproduce.
 
 Nothing is simulated. The page's text stands in page.md; what is in {{double braces}} there is
-filled in by the function of that name in tables.py or supervision.py.
+filled in by the function of that name in tables.py, supervision.py or figures.py.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import re
 import time
 from pathlib import Path
 
+import figures
 import supervision
 import tables
-from figures import draw_all
 from stored import stored_studies
 
 HERE = Path(__file__).parent
+MODULES = (tables, supervision, figures)
 NOTE = "<!-- Built by `make reproduce` from page.md and studies/. Do not edit. -->\n\n"
 
 
@@ -25,7 +26,7 @@ def build_page(template: str, studies: tables.Studies) -> str:
 
     def fill(found: re.Match[str]) -> str:
         name = found[1]
-        maker = getattr(tables, name, None) or getattr(supervision, name)
+        (maker,) = [vars(module)[name] for module in MODULES if name in vars(module)]
         text: str = maker(studies)
         return text
 
@@ -37,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
     parser.add_argument(
-        "-o", "--output", type=Path, default=HERE, metavar="FOLDER", help="for README.md, figures/"
+        "-o", "--output", type=Path, default=HERE, metavar="FOLDER", help="for README.md, images/"
     )
     options = parser.parse_args()
     began = time.monotonic()
@@ -46,10 +47,10 @@ def main() -> None:
         parser.error(f"there is no finished study in {options.studies}")
     template = (HERE / "page.md").read_text(encoding="utf-8")
     options.output.mkdir(parents=True, exist_ok=True)
-    figures = draw_all(studies, options.output / "figures")
+    pictures = figures.draw_all(studies, options.output / "images")
     page = options.output / "README.md"
     page.write_text(build_page(template, studies), encoding="utf-8")
-    print(f"{page} and {len(figures)} figures in {time.monotonic() - began:.0f} s")
+    print(f"{page} and {len(pictures)} figures in {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

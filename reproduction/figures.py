@@ -46,6 +46,32 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
     ]
 
 
+def agent_pictures(studies: Studies) -> str:
+    """The pictures of every agent that was studied, as Markdown."""
+    shown = [
+        f"### {agent}\n\n"
+        f"![True criticality given the proxy, for each n](images/{agent}-densities.png)\n"
+        f"![Margins by the default method](images/{agent}-margins-calibrated.png)\n"
+        f"![Margins by the paper's method](images/{agent}-margins-paper.png)\n"
+        f"![Proxies of natural and spread moments](images/{agent}-proxies.png)"
+        for agent in AGENTS
+        if agent in studies
+    ]
+    return "\n\n".join(shown)
+
+
+def capture_picture(studies: Studies) -> str:
+    """The curve of loss capture, where there is one."""
+    drawn = any(agent in studies for agent in CAPTURED)
+    return "![Deaths captured against decisions looked at](images/loss-capture.png)" * drawn
+
+
+def dense_picture(studies: Studies) -> str:
+    """The bound at every n, where that was studied."""
+    picture = "![The 95 % bound against n](images/pong-apex-dense.png)"
+    return picture if "pong-apex-dense" in studies else "Not run."
+
+
 def capture_figure(studies: Studies) -> Figure:
     """Deaths captured against the share of decisions looked at."""
     figure = Figure(figsize=(10, 4.4), layout="constrained")

@@ -58,7 +58,7 @@ def test_a_page_from_what_there_is(kept: tuple[Any, StoredStudy]) -> None:
     assert "| pong-apex | 40 + 40 |" in page
     assert "| a test |" in page
     assert tables.MISSING in page  # there is no study of Beamrider
-    with pytest.raises(AttributeError, match="table_four"):
+    with pytest.raises(ValueError, match="unpack"):
         build.build_page("{{table_four}}", studies)
 
 

@@ -64,6 +64,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_moments_at_the_same_state_are_one(finished: Path) -> None:
+    with sm.Study.open(finished) as study:
+        status = study.status()
+        looks = np.stack([study.tuples(name).proxies for name in study.proxies], axis=1)
+    assert status.distinct_moments == len(np.unique(looks, axis=0)) < status.chosen_moments
+
+
 def test_from_end_to_end(finished: Path, tmp_path: Path) -> None:
     with sm.Study.open(finished) as study:
         status = study.status()

@@ -24,6 +24,7 @@ class Status:
     chosen_moments: int
     """One for each episode with a step to choose."""
     distinct_moments: int
+    """At which the proxies differ; the others are, as good as surely, the same state again."""
     distinct_episodes: int
     """Among those of the chosen moments; the others are copies after their opening."""
     moments: Mapping[str, int]
@@ -66,11 +67,15 @@ def study_status(store: Store, settings: Settings) -> Status:
         "IFNULL(SUM(half_width = 0 AND NOT exact), 0) FROM estimates"
     )[0]
     episodes = query("SELECT COUNT(*) FROM episodes")[0][0]
-    chosen, distinct_episodes, distinct_moments = query(
-        "SELECT COUNT(*), COUNT(DISTINCT fingerprint), "
-        "COUNT(DISTINCT fingerprint || ' ' || (step - opening)) "
+    chosen, distinct_episodes = query(
+        "SELECT COUNT(*), COUNT(DISTINCT fingerprint) "
         "FROM moments JOIN episodes USING (phase, episode, life)"
     )[0]
+    # Episodes that begin differently may run into the very same play.
+    distinct_moments = query(
+        "SELECT COUNT(DISTINCT looks) FROM (SELECT group_concat(value, ' ') AS looks "
+        "FROM moment_proxies GROUP BY phase, episode, life)"
+    )[0][0]
     steps, seconds, wasted, remembered = query(
         "SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0), IFNULL(SUM(wasted), 0), "
         "IFNULL(MAX(remembered), 0) FROM costs"
