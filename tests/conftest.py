@@ -6,8 +6,10 @@ import contextlib
 import importlib.util
 import os
 import secrets
+import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import warnings
@@ -84,4 +86,18 @@ def drawn_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ["--n", "1,2,4", "--trials", "12", "--opening", "6"]
     command = ["collect", f"{worlds}:make_drawn", f"{worlds}:always_first", "-o", str(path)]
     assert main([*command, *arguments, *settings]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def narrow_study(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The drawn study with moments measured only where the proxy is below 50: steps lie above."""
+    path = tmp_path_factory.mktemp("narrow") / "study"
+    shutil.copytree(drawn_study, path)
+    with sqlite3.connect(path / "study.db") as database:
+        database.execute(
+            "DELETE FROM estimates WHERE (phase, episode, life) IN (SELECT phase, episode, life "
+            "FROM moment_proxies WHERE proxy = 'log_prob_range' AND value > 50)"
+        )
+    database.close()
     return path

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from PIL import Image
 from worlds import always_first, make_branching
 
 import safemargin as sm
+from safemargin import highlights
+from safemargin.captions import ClipPainter, contact_sheet
 from safemargin.cli import main
 from safemargin.errors import InvalidInput, NoPictures
 from safemargin.highlights import HELD, choose_highlights, write_highlights
@@ -57,11 +60,72 @@ def test_moments_are_the_lowest_margins_apart_from_each_other(drawn_study: Path)
         found = choose_highlights(study, Recordings(study), margins, 1.0, top=12, apart=5)
         assert len({(each.margin, -each.proxy) for each in found}) == len(found)
         assert found == sorted(found, key=lambda each: (each.margin or 0, -each.proxy))
+        assert not any(each.outside for each in found)
         for one in found:
             assert one.margin == margins(one.proxy, 1.0)
             for other in found:
                 if other is not one and other.episode == one.episode:
                     assert abs(other.step - one.step) >= 5
+
+
+def test_above_every_measured_proxy_comes_last(
+    narrow_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sm.Study.open(narrow_study) as study:
+        margins = study.fit(0.9)
+        recordings = Recordings(study)
+        highest = margins.highest_proxy
+        found = choose_highlights(study, recordings, margins, 0.0, top=12, apart=5)
+        outside = [each.outside for each in found]
+        assert outside == sorted(outside)
+        assert not outside[0]
+        assert outside[-1]
+        assert outside == [each.proxy > highest for each in found]
+        above = [each.proxy for each in found if each.outside]
+        assert above == sorted(above, reverse=True)
+        captions: list[str] = []
+        painted: list[str] = []
+
+        def sheet(stills: list[tuple[Any, str]]) -> Image.Image:
+            captions.extend(text for _, text in stills)
+            return contact_sheet(stills)
+
+        class Painter(ClipPainter):
+            def __init__(self, **given: Any) -> None:
+                super().__init__(**given)
+                assert self.margins is not None
+                painted.append(self.margins[self.moment - self.first_step])
+
+        monkeypatch.setattr(highlights, "contact_sheet", sheet)
+        monkeypatch.setattr(highlights, "ClipPainter", Painter)
+        written = write_highlights(study, tmp_path, top=8, confidence=0.9, tolerance=0.0, apart=5)
+        steps = sum(
+            int(
+                (recordings.open(each.name).episode.proxies["log_prob_range"][span] > highest).sum()
+            )
+            for each in recordings.outlines()
+            for span in [slice(each.opening, each.steps - study.settings.excluded_steps)]
+        )
+        total = sum(
+            each.steps - study.settings.excluded_steps - each.opening
+            for each in recordings.outlines()
+        )
+    assert written.notes[0] == (
+        f"{steps:,} of {total:,} steps lie above every measured proxy, so nothing is promised "
+        "there; they come after all others"
+    )
+    for moment, caption, margin in zip(written.moments, captions, painted, strict=True):
+        assert ("margin ?\nabove every measured proxy" in caption) == moment.outside
+        assert margin == ("?" if moment.outside else str(moment.margin))
+    assert "margin 0" in captions[0]
+    assert "margin ?" in captions[-1]
+
+
+def test_a_contact_sheet_wastes_no_room() -> None:
+    wide = np.full((40, 60, 3), 250, np.uint8)
+    sheet = np.asarray(contact_sheet([(wide, "natural 1\nstep 3")] * 5))
+    bright = (sheet == 250).all(axis=2).mean()
+    assert bright > 0.6  # pictures of 240 × 160, and two lines of text below
 
 
 def test_too_few_moments_for_margins(drawn_study: Path, tmp_path: Path) -> None:

@@ -90,6 +90,27 @@ def test_a_study_without_a_finished_moment(
     assert "holds no finished moment yet" in data["tables"]["note"]
 
 
+def test_a_tiny_study_says_it_once(drawn_study: Path, tmp_path: Path) -> None:
+    tiny = damaged(
+        drawn_study,
+        tmp_path / "tiny",
+        "DELETE FROM estimates WHERE phase = 'spread' OR episode > 3",
+    )
+    with sm.Study.open(tiny) as study:
+        notes = report_info(study, top=0).notes
+    assert sum("a fit needs at least 10 moments" in note for note in notes) == 1
+    assert notes[1].startswith("no margins, densities, held-out check or comparison of proxies: ")
+
+
+def test_a_card_opens_its_moment(drawn_study: Path, tmp_path: Path) -> None:
+    with sm.Study.open(drawn_study) as study:
+        for moment in report_info(study, top=3).moments:
+            phase, index, _ = moment.episode.split("-")
+            assert moment.command == (
+                f'safemargin explore {drawn_study} --episode "{phase} {index}" --step {moment.step}'
+            )
+
+
 def test_without_the_environment_all_but_the_frames(drawn_study: Path, tmp_path: Path) -> None:
     moved = damaged(
         drawn_study,

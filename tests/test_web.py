@@ -10,15 +10,20 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from worlds import always_first, make_branching
+from worlds import always_first, lean, make_branching, make_drawn, make_drawn_lives
 
 import safemargin as sm
+import safemargin.web
 from safemargin.cli import main
+from safemargin.recordings import Recordings
 from safemargin.store import DATABASE
+from safemargin.trust import findings
 
 pytest.importorskip("fastapi")
 pytest.importorskip("plotly")
@@ -26,6 +31,7 @@ pytest.importorskip("plotly")
 from fastapi.testclient import TestClient
 
 from safemargin.web import create_app, listen
+from safemargin.web.describe import describe_study, starting_place
 
 ADDRESS = "http://127.0.0.1"
 
@@ -79,6 +85,80 @@ def test_the_study_and_where_to_begin(client: TestClient, drawn_study: Path) -> 
     )
 
 
+def test_it_begins_within_the_measured_range(narrow_study: Path) -> None:
+    with sm.Study.open(narrow_study) as study:
+        highest = study.fit(0.9).highest_proxy
+        recordings = Recordings(study)
+        name, step = starting_place(recordings)
+        proxies = recordings.open(name).episode.proxies["log_prob_range"]
+        assert proxies[step] == highest == 49
+        assert proxies.max() > highest
+        about = describe_study(study, recordings, (name, step))
+        outline = next(each for each in about["episodes"] if each["name"] == name)
+        last = len(proxies) - study.settings.excluded_steps
+        assert outline["steps_above"] == (proxies[outline["opening"] : last] > highest).sum() > 0
+        assert outline["eligible_steps"] == last - outline["opening"]
+        assert (
+            "steps lie above every measured proxy, so nothing is promised" in (about["steps_above"])
+        )
+
+
+def test_an_end_is_a_loss_only_where_there_are_lives(tmp_path: Path) -> None:
+    settings = {"n_values": (1,), "trials": 2, "max_episode_steps": 60}
+    for make, lives in ((make_drawn, False), (make_drawn_lives, True)):
+        study = sm.Study.create(
+            tmp_path / make.__name__, make, always_first, settings, scores="logits"
+        )
+        with study:
+            study.collect(6, 0, workers=1)
+            recordings = Recordings(study)
+            assert recordings.has_lives is lives
+            best = max(recordings.outlines(), key=lambda each: each.peak_proxy)
+            # Now it is one that a time limit cut off, and all others ended.
+            changed = [
+                replace(each, ended="truncated" if each is best else "terminated", peak_proxy=peak)
+                for each in recordings.outlines()
+                for peak in [9e9 if each is best else each.peak_proxy]
+            ]
+            recordings.outlines = lambda changed=changed: changed  # type: ignore[method-assign]
+            assert (starting_place(recordings)[0] == best.name) is not lives
+
+
+def test_episodes_that_run_into_one_play(drawn_study: Path) -> None:
+    with sm.Study.open(drawn_study) as study:
+        recordings = Recordings(study)
+        seen: dict[str, Any] = {}
+        joined = 0
+        for outline in recordings.outlines():
+            episode = recordings.open(outline.name).episode
+            if outline.joins is not None:
+                joined += 1
+                other = seen[outline.joins]
+                assert seen  # an earlier one
+                tail = min(8, episode.steps - episode.opening, other.steps - other.opening)
+                assert np.array_equal(episode.scores[-tail:], other.scores[-tail:])
+            seen[outline.name] = episode
+        assert 40 < joined < 52
+        told = [text for level, text in findings(study, recordings, study.status(), None)]
+    assert any(
+        text.startswith(f"{joined} of 52 episodes run into the play of another one")
+        for text in told
+    )
+
+
+def test_plays_that_never_meet_are_told_apart(tmp_path: Path) -> None:
+    study = sm.Study.create(
+        tmp_path, "CartPole-v1", lean, {"n_values": (1,), "trials": 2}, scores="logits"
+    )
+    with study:
+        study.collect(3, 0, workers=1)
+        recordings = Recordings(study)
+        assert [each.joins for each in recordings.outlines()] == [None, None, None]
+        assert not any(
+            "run into" in text for _, text in findings(study, recordings, study.status(), None)
+        )
+
+
 def test_an_episode_has_every_number(client: TestClient, drawn_study: Path) -> None:
     told = client.get("/api/episodes/natural-2-0").json()
     with sm.Study.open(drawn_study) as study:
@@ -87,6 +167,12 @@ def test_an_episode_has_every_number(client: TestClient, drawn_study: Path) -> N
     assert told["actions"] == episode.actions.tolist()
     assert told["proxies"]["log_prob_range"] == episode.proxies["log_prob_range"].tolist()
     assert told["moment"] is not None
+    with sm.Study.open(drawn_study) as study:
+        measured = Recordings(study).measured("natural-2-0")
+    assert [(each["n"], each["mean"], each["half_width"]) for each in told["measured"]] == [
+        (each.estimate.n, each.estimate.mean, each.estimate.half_width) for each in measured
+    ]
+    assert len(measured) == 3
 
 
 def test_margins_are_those_of_a_fit(client: TestClient, drawn_study: Path) -> None:
@@ -114,6 +200,9 @@ def test_frames_and_steps_that_do_not_exist(client: TestClient) -> None:
     assert answer.json()["detail"] == (
         f"natural-0-0 has no step {steps + 1}: its steps are 0 to {steps}"
     )
+    answer = client.get("/api/episodes/natural-0-0/frames/abc")
+    assert answer.status_code == 422
+    assert answer.json() == {"detail": "step must be a whole number, got 'abc'"}
     answer = client.get("/api/episodes/natural-400-0")
     assert answer.status_code == 404
     assert "there is no episode 'natural-400-0'" in answer.json()["detail"]
@@ -233,13 +322,32 @@ def test_a_port_in_use(drawn_study: Path, capsys: pytest.CaptureFixture[str]) ->
         capsys.readouterr().err
     )
     assert main(["explore", str(drawn_study), "--port", "99999", "--no-browser"]) == 2
-    assert "cannot listen on 127.0.0.1 port 99999" in capsys.readouterr().err
+    assert "a port is 0 (any free one) to 65535, got 99999" in capsys.readouterr().err
 
 
 def test_no_such_episode(drawn_study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["explore", str(drawn_study), "--port", "0", "--no-browser"]
     assert main([*arguments, "--episode", "natural 900"]) == 2
     assert "has no episode 'natural 900'; it has natural 0 to 39" in capsys.readouterr().err
+
+
+def test_a_step_to_begin_with(
+    drawn_study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = []
+
+    def look(app: Any, bound: Any, **more: Any) -> None:
+        with TestClient(app, base_url=ADDRESS) as client:
+            places.append(client.get("/api/study").json()["start"])
+
+    monkeypatch.setattr(safemargin.web, "serve", look)
+    arguments = ["explore", str(drawn_study), "--port", "0", "--no-browser"]
+    assert main([*arguments, "--episode", "spread 1", "--step", "9"]) == 0
+    assert places == [{"episode": "spread-1-0", "step": 9}]
+    assert main([*arguments, "--episode", "spread 1", "--step", "99999"]) == 2
+    assert "there is no step 99,999 in spread 1; it has 40" in capsys.readouterr().err
+    assert main([*arguments, "--step", "9"]) == 2
+    assert "--step needs the episode it is a step of" in capsys.readouterr().err
 
 
 def test_from_the_command_line_to_control_c(drawn_study: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from safemargin.records import Floats
@@ -29,7 +29,7 @@ class ClipPainter:
         *,
         title: str,
         proxies: Floats,  # [steps of the clip], perhaps one less than pictures
-        margins: npt.NDArray[np.int64] | None,  # as many, or None
+        margins: Sequence[str] | None,  # as many, or None
         first_step: int,
         moment: int,
         size: tuple[int, int],  # height, width
@@ -55,12 +55,19 @@ class ClipPainter:
         if self.margins is not None:
             told = f"margin {self.margins[here]}   {told}"
         at_moment = step == self.moment
-        colour = ALARM if at_moment else QUIET
+        colour = ALARM if at_moment and not self._unknown else INK if at_moment else QUIET
         ink.text((width - 12, top), told, font=font(13, bold=at_moment), fill=colour, anchor="ra")
         self._draw_curve(ink, picture_height + 40, here)
         if at_moment:
-            ink.rectangle((0, 0, width - 1, picture_height - 1), outline=ALARM, width=4)
+            outline = QUIET if self._unknown else ALARM
+            ink.rectangle((0, 0, width - 1, picture_height - 1), outline=outline, width=4)
         return np.asarray(sheet)
+
+    @property
+    def _unknown(self) -> bool:
+        """Whether the moment lies above every measured proxy: no alarm, but nobody knows."""
+        place = self.moment - self.first_step
+        return self.margins is not None and self.margins[place] == "?"
 
     def _points(self) -> list[tuple[float, float]]:
         """The proxy over the clip, in shares of the strip's width and height."""
@@ -87,19 +94,25 @@ class ClipPainter:
 def contact_sheet(stills: list[tuple[Picture, str]], *, columns: int = 5) -> Image.Image:
     """All moments on one picture, each with its caption."""
     columns = min(columns, len(stills))
-    cell, caption = 240, 44
+    cell, line = 240, 18
     rows = math.ceil(len(stills) / columns)
-    sheet = Image.new("RGB", (columns * (cell + 12) + 12, rows * (cell + caption + 12) + 12), PAPER)
+    smalls = [_fitting(picture, cell) for picture, _ in stills]
+    high = max(small.height for small in smalls)
+    caption = 8 + line * max(text.count("\n") + 1 for _, text in stills)
+    sheet = Image.new("RGB", (columns * (cell + 12) + 12, rows * (high + caption + 12) + 12), PAPER)
     ink = ImageDraw.Draw(sheet)
-    for place, (picture, text) in enumerate(stills):
-        height, width = picture.shape[:2]
-        factor = min(cell / width, cell / height)
-        small = enlarge(picture, (round(width * factor), round(height * factor)))
+    for place, (small, (_, text)) in enumerate(zip(smalls, stills, strict=True)):
         x = 12 + place % columns * (cell + 12)
-        y = 12 + place // columns * (cell + caption + 12)
-        sheet.paste(small, (x + (cell - small.width) // 2, y))
-        ink.multiline_text((x, y + cell + 4), f"{place + 1}. {text}", font=font(13), fill=INK)
+        y = 12 + place // columns * (high + caption + 12)
+        sheet.paste(small, (x + (cell - small.width) // 2, y + high - small.height))
+        ink.multiline_text((x, y + high + 4), f"{place + 1}. {text}", font=font(13), fill=INK)
     return sheet
+
+
+def _fitting(picture: Picture, cell: int) -> Image.Image:
+    height, width = picture.shape[:2]
+    factor = min(cell / width, cell / height)
+    return enlarge(picture, (round(width * factor), round(height * factor)))
 
 
 def enlarge(picture: Picture, size: tuple[int, int]) -> Image.Image:

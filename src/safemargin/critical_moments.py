@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.errors import InvalidInput
+from safemargin.outlines import Outline
 from safemargin.recordings import Recordings
 from safemargin.records import Floats
 from safemargin.stills import Wanted, take_stills
@@ -27,6 +29,8 @@ class CriticalMoment:
     proxy: float | Floats  # [n] where the proxy looks at n
     losses: Floats  # [n] the mean loss for each n
     half_widths: Floats  # [n]
+    command: str
+    """What opens this moment in the explorer."""
     picture: bytes | None = None
     """JPEG, or None where there is none."""
 
@@ -44,6 +48,7 @@ class CriticalMoment:
             "half_widths": [
                 width if np.isfinite(width) else None for width in self.half_widths.tolist()
             ],
+            "command": self.command,
             "picture": shown,
         }
 
@@ -75,6 +80,7 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
                 proxy=float(proxy) if np.ndim(proxy) == 0 else np.asarray(proxy),
                 losses=tuples.criticalities[row],
                 half_widths=tuples.half_widths[row],
+                command=_explore(study, recordings, outline, step),
             )
         )
     return found
@@ -97,6 +103,11 @@ def with_pictures(
         replace(moment, picture=still.jpeg) for moment, still in zip(moments, stills, strict=True)
     ]
     return shown, next((still.fault for still in stills if still.fault is not None), None)
+
+
+def _explore(study: Study, recordings: Recordings, outline: Outline, step: int) -> str:
+    name = outline.name if recordings.has_lives else f'"{outline.phase} {outline.index}"'
+    return f"safemargin explore {shlex.quote(str(study.path))} --episode {name} --step {step}"
 
 
 def _episode_names(study: Study, count: int) -> list[str]:

@@ -17,13 +17,12 @@ from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
 from safemargin.files import written_whole
 from safemargin.heldout import typical_tolerances
 from safemargin.margins import Margins, NoBound
-from safemargin.recordings import Outline, Recording, Recordings, single_values
+from safemargin.outlines import Outline, single_values, told_above
+from safemargin.recordings import Recording, Recordings
 from safemargin.records import Floats
 from safemargin.replay import Camera, Picture
 from safemargin.study import Study
 from safemargin.video import find_ffmpeg, write_video
-
-Integers = npt.NDArray[np.int64]
 
 BEFORE, AFTER = 30, 45
 """Steps of a clip before and after its moment."""
@@ -41,10 +40,45 @@ class Highlight:
     proxy: float
     margin: int | None
     """None where the study allows no margins: then the proxy alone decides."""
+    outside: bool = False
+    """Its proxy lies above every measured one: the margin is 0 because nothing is known."""
+
+    @property
+    def rank(self) -> tuple[bool, int, float]:
+        """Lowest margin first, then highest proxy; what nothing is known about comes last."""
+        return self.outside, self.margin or 0, -self.proxy
+
+    @property
+    def told_margin(self) -> str:
+        """The margin for people; empty where there are none."""
+        if self.outside:
+            return "margin ?"
+        return "" if self.margin is None else f"margin {self.margin}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Granted:
+    """The margins of an episode."""
+
+    margins: npt.NDArray[np.int64]  # [steps]
+    outside: npt.NDArray[np.bool_]  # [steps]
+
+    @property
+    def ranks(self) -> Floats:
+        """To sort steps by: the margin, or infinity where nothing is known."""
+        return np.where(self.outside, np.inf, self.margins)
+
+    @property
+    def told(self) -> list[str]:
+        """For people."""
+        return [
+            "?" if outside else str(margin)
+            for margin, outside in zip(self.margins.tolist(), self.outside.tolist(), strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +134,10 @@ def write_highlights(
             values = recording.episode.proxies[study.default_proxy]
             granted = None if margins is None else _granted(margins, values, tolerance)
             picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
-            caption = f"{title}\nstep {moment.step:,}, proxy {moment.proxy:.4g}"
-            if moment.margin is not None:
-                caption += f", margin {moment.margin}"
-            stills.append((picture, caption))
+            caption = f"step {moment.step:,}, proxy {moment.proxy:.4g}"
+            caption += f", {moment.told_margin}" if moment.told_margin else ""
+            caption += "\nabove every measured proxy" if moment.outside else ""
+            stills.append((picture, f"{title}\n{caption}"))
             clips.append(clip)
             progress.advance(0)
     finally:
@@ -111,6 +145,9 @@ def write_highlights(
     sheet = target / "contact-sheet.png"
     with written_whole(sheet) as whole:
         contact_sheet(stills).save(whole)
+    above = None if margins is None else told_above(recordings.outlines())
+    if above is not None:
+        notes = (*notes, above)
     if len(moments) < top:
         notes = (*notes, f"only {len(moments)} moments lie {apart} or more steps apart")
     return WrittenHighlights(tuple(clips), sheet, tuple(moments), notes)
@@ -127,6 +164,7 @@ def choose_highlights(
 ) -> list[Highlight]:
     """The steps of lowest margin, then of highest proxy, apart from one another.
 
+    Steps above every measured proxy come after all others: what is not known is no danger found.
     Left out are the random opening and the last steps of an episode, as the study leaves them out,
     and moments at which the policy's scores are those of a moment that is in already: copies.
     """
@@ -135,7 +173,7 @@ def choose_highlights(
         if outline.eligible:
             recording = recordings.open(outline.name)
             found += _best_of(recording, outline, study, margins, tolerance, top=top, apart=apart)
-    found.sort(key=lambda each: (each.margin or 0, -each.proxy))
+    found.sort(key=lambda each: each.rank)
     if not found:
         raise StudyIncomplete(
             f"the study in {study.path} holds no episode with a step to show; "
@@ -168,7 +206,7 @@ def _best_of(
     last = outline.steps - study.settings.excluded_steps
     steps = np.arange(outline.opening, last)
     granted = None if margins is None else _granted(margins, values, tolerance)
-    ranks = np.zeros(outline.steps) if granted is None else granted
+    ranks = np.zeros(outline.steps) if granted is None else granted.ranks
     order = steps[np.lexsort((-proxies[steps], ranks[steps]))]
     chosen: list[int] = []
     for step in order.tolist():
@@ -181,7 +219,8 @@ def _best_of(
             episode=recording.name,
             step=step,
             proxy=float(proxies[step]),
-            margin=None if granted is None else int(granted[step]),
+            margin=None if granted is None else int(granted.margins[step]),
+            outside=granted is not None and bool(granted.outside[step]),
         )
         for step in chosen
     ]
@@ -194,7 +233,7 @@ def _film(
     path: Path,
     title: str,
     proxies: Floats,  # [steps]
-    margins: Integers | None,  # [steps]
+    granted: Granted | None,
 ) -> Picture:
     """Write one clip; returns the moment's own picture."""
     first = max(0, moment.step - BEFORE)
@@ -203,7 +242,7 @@ def _film(
     painter = ClipPainter(
         title=f"{title}, step {{step}}",
         proxies=proxies[first : last + 1],
-        margins=None if margins is None else margins[first : last + 1],
+        margins=None if granted is None else granted.told[first : last + 1],
         first_step=first,
         moment=moment.step,
         size=(pictures[0].shape[0], pictures[0].shape[1]),
@@ -229,5 +268,7 @@ def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str
     return margins, ()
 
 
-def _granted(margins: Margins, values: Floats, tolerance: float) -> Integers:
-    return np.asarray(margins.lookup(values, tolerance).margin, dtype=np.int64)
+def _granted(margins: Margins, values: Floats, tolerance: float) -> Granted:
+    found = margins.lookup(values, tolerance)
+    # Of a proxy that looks at n: where already the smallest n lies above.
+    return Granted(found.margin, single_values(values) > margins.bound.grid[0, -1])

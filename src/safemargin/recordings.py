@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
-
-import numpy as np
 
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
-from safemargin.records import Array, Episode, EpisodeKey, Floats, Measurement, Phase
+from safemargin.outlines import Glance, Outline
+from safemargin.records import Array, Episode, EpisodeKey, Measurement, Phase
 from safemargin.rollouts import Runner
 from safemargin.store import unpack
 from safemargin.study import Study
@@ -30,34 +29,6 @@ class Recording:
     """The actions of the lives before the episode's own, in the same game."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """One line about an episode."""
-
-    name: str
-    phase: str
-    """'natural', 'spread', or 'seed' for one that is not part of the study."""
-    index: int
-    life: int
-    seed: int
-    opening: int
-    steps: int
-    total_reward: float
-    ended: str
-    fingerprint: str
-    eligible: bool
-    """Whether it has steps that a study may choose: after the opening, not among the last ones."""
-    peak_step: int
-    """Where the study's proxy is highest among those steps; after the opening if there are none."""
-    peak_proxy: float
-    moment_step: int | None
-    """The step that the study chose to measure."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
-
 class Recordings:
     """All episodes of a study, and those that were run from a seed beside it.
 
@@ -70,15 +41,22 @@ class Recordings:
         self._fresh: dict[str, Recording] = {}
         self._outlines: list[Outline] | None = None
         self._last: Recording | None = None
-        self._excluded = study.settings.excluded_steps
+        self._glance: Glance | None = None
 
     def outlines(self) -> list[Outline]:
         """Every episode with a step to look at, in the order of the study; fresh ones first."""
         with self._lock:
-            if self._outlines is None:
-                self._outlines = list(self._stored_outlines())
-            fresh = [self._fresh_outline(recording) for recording in self._fresh.values()]
+            if self._outlines is None or self._glance is None:
+                self._glance = Glance(self.study)
+                self._outlines = list(self._stored_outlines(self._glance))
+            glance = self._glance
+            fresh = [self._fresh_outline(each, glance) for each in self._fresh.values()]
             return fresh + self._outlines
+
+    @property
+    def has_lives(self) -> bool:
+        """Whether the environment ends an episode with each life of a game."""
+        return any(outline.life for outline in self.outlines())
 
     def open(self, name: str) -> Recording:
         """The recording of that name; InvalidInput where there is none."""
@@ -98,8 +76,7 @@ class Recordings:
     def title(self, name: str) -> str:
         """A recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
         phase, index, life = name.split("-")
-        lives = any(outline.life for outline in self.outlines())
-        return f"{phase} {index}" + (f", life {int(life) + 1}" if lives else "")
+        return f"{phase} {index}" + (f", life {int(life) + 1}" if self.has_lives else "")
 
     def find(self, text: str) -> str:
         """The name behind what a person typed: '17', 'spread 3', 'natural-17-1'."""
@@ -175,7 +152,7 @@ class Recordings:
     def _numbers(self, phase: str) -> list[int]:
         return [outline.index for outline in self.outlines() if outline.phase == phase]
 
-    def _stored_outlines(self) -> Iterable[Outline]:
+    def _stored_outlines(self, glance: Glance) -> Iterable[Outline]:
         rows = self.study.store.query(
             "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
             "proxies, step FROM episodes "
@@ -186,9 +163,10 @@ class Recordings:
         )
         for row in rows:
             phase, index, life, seed, opening, steps, total, ended, fingerprint, blob, step = row
-            peak, value = _peak(unpack(blob), opening, self._excluded)
+            name, values = f"{phase}-{index}-{life}", unpack(blob)
+            peak = glance.peak(values, opening)
             yield Outline(
-                name=f"{phase}-{index}-{life}",
+                name=name,
                 phase=phase,
                 index=index,
                 life=life,
@@ -198,17 +176,20 @@ class Recordings:
                 total_reward=total,
                 ended=ended,
                 fingerprint=fingerprint,
-                eligible=steps - self._excluded > opening,
-                peak_step=peak,
-                peak_proxy=value,
+                eligible=glance.eligible(steps, opening),
+                eligible_steps=peak.steps,
+                steps_above=peak.above,
+                peak_step=peak.step,
+                peak_proxy=peak.proxy,
+                same_peak=glance.same_peak(name, peak, values),
                 moment_step=step,
+                joins=glance.joins(name, values, opening, fingerprint),
             )
 
-    def _fresh_outline(self, recording: Recording) -> Outline:
+    def _fresh_outline(self, recording: Recording, glance: Glance) -> Outline:
         episode = recording.episode
         opening = min(episode.opening, episode.steps - 1)
-        values = episode.proxies[self.study.default_proxy]
-        peak, value = _peak(values, opening, self._excluded)
+        peak = glance.peak(episode.proxies[self.study.default_proxy], opening)
         return Outline(
             name=recording.name,
             phase="seed",
@@ -220,21 +201,12 @@ class Recordings:
             total_reward=float(episode.rewards.sum()),
             ended="cut" if episode.cut else "terminated" if episode.terminated else "truncated",
             fingerprint=episode.fingerprint,
-            eligible=episode.steps - self._excluded > episode.opening,
-            peak_step=peak,
-            peak_proxy=value,
+            eligible=glance.eligible(episode.steps, episode.opening),
+            eligible_steps=peak.steps,
+            steps_above=peak.above,
+            peak_step=peak.step,
+            peak_proxy=peak.proxy,
+            same_peak=None,
             moment_step=None,
+            joins=None,
         )
-
-
-def single_values(values: Floats) -> Floats:
-    """One value a step; of a proxy that looks at n, that for the smallest n."""
-    return values if values.ndim == 1 else values[:, 0]
-
-
-def _peak(values: Floats, opening: int, excluded: int) -> tuple[int, float]:
-    """Where a proxy is highest among the steps that may be chosen, and how high."""
-    single = single_values(values)
-    last = len(single) - excluded
-    step = opening + int(np.argmax(single[opening : last if last > opening else len(single)]))
-    return step, float(single[step])

@@ -32,6 +32,8 @@ from safemargin.web.pages import page, plotly_script
 
 Found = TypeVar("Found")
 
+SCRIPTS = ("margins", "charts", "words", "report")
+
 
 @dataclass(frozen=True, eq=False)
 class ReportInfo:
@@ -100,6 +102,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
     status = study.status()
     notes = _what_is_missing(status)
     recordings = Recordings(study)
+    missing: dict[str, list[str]] = {}  # reason → what it costs
 
     def attempt(what: str, work: Callable[[], Found]) -> Found | None:
         try:
@@ -107,12 +110,14 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
                 warnings.simplefilter("ignore", NoBound)
                 return work()
         except SafemarginError as error:
-            notes.append(f"no {what}: {error}")
+            missing.setdefault(str(error), []).append(what)
             return None
         finally:
             progress.advance(0)
 
     tables = margin_tables(study)
+    if tables.note is not None and any(status.moments.values()):
+        missing[tables.note] = ["margins"]
     tuples = study.tuples()
     progress.advance(0)
     level = tables.confidence
@@ -129,12 +134,13 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
         )
         moments = most_critical(study, recordings, top)
         moments, fault = with_pictures(study, recordings, moments, lambda: progress.advance(0))
+        notes += [f"no {_listed(lacking)}: {reason}" for reason, lacking in missing.items()]
         if fault is not None:
             notes.append(fault)
     return ReportInfo(
         facts=tuple(_facts(study, status)),
         status=status,
-        findings=tuple(findings(study, status, validation)),
+        findings=tuple(findings(study, recordings, status, validation)),
         tables=tables,
         densities=densities,
         comparison=comparison,
@@ -151,7 +157,7 @@ def report_page(info: ReportInfo, plotly: str) -> str:
     parts = {
         "STYLE": page("style.css") + page("report.css"),
         "PLOTLY": plotly,
-        "SCRIPTS": "\n".join(page(f"{name}.js") for name in ("margins", "charts", "report")),
+        "SCRIPTS": "\n".join(page(f"{name}.js") for name in SCRIPTS),
         "DATA": data,
     }
     whole = page("report.html")
@@ -203,6 +209,12 @@ def _what_is_missing(status: Status) -> list[str]:
         f"the study is not finished: {measured} moments are measured for every n, "
         f"{status.estimates_left:,} estimates are left; run the same `safemargin collect` again"
     ]
+
+
+def _listed(names: list[str]) -> str:
+    """'margins', 'margins or densities', 'margins, densities or comparison'."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _densities_of(study: Study, confidence: float) -> KdeInfo:

@@ -40,9 +40,10 @@ def add_page_commands(command: AddCommand) -> None:
         "explore",
         run_explore,
         "look at a study's episodes, step by step, on a local web page",
-        "Opens the episode with the most critical step, one that was lost where there is one.\n"
-        "Ctrl-C ends it.\n\n"
-        "examples:\n  safemargin explore runs/pong\n  safemargin explore runs/pong --episode 17\n"
+        "Opens at the most critical step of all, within the range of measured proxies; where the\n"
+        "environment has lives, at that of a life that was lost. Ctrl-C ends it.\n\n"
+        "examples:\n  safemargin explore runs/pong\n"
+        "  safemargin explore runs/pong --episode 17 --step 812\n"
         '  safemargin explore runs/pong --episode "spread 3"\n'
         "  safemargin explore runs/pong --seed 3    # a fresh episode, with the study's margins",
     )
@@ -52,6 +53,9 @@ def add_page_commands(command: AddCommand) -> None:
     )
     which.add_argument(
         "--seed", type=int, metavar="S", help="run an episode from this seed and begin with it"
+    )
+    explore.add_argument(
+        "--step", type=int, metavar="T", help="the step to begin with, of that episode"
     )
     explore.add_argument("--port", type=int, help="default 8717; 0 takes any free one")
     explore.add_argument(
@@ -85,11 +89,11 @@ def add_page_commands(command: AddCommand) -> None:
 
 
 def run_report(options: argparse.Namespace) -> int:
-    from safemargin.console import ProgressBar
-    from safemargin.report import write_report
-    from safemargin.study import Study
-
     try:
+        from safemargin.console import ProgressBar
+        from safemargin.report import write_report
+        from safemargin.study import Study
+
         with Study.open(options.study) as study, ProgressBar() as progress:
             written = write_report(study, options.output, top=options.top, progress=progress)
     except KeyboardInterrupt:
@@ -99,13 +103,22 @@ def run_report(options: argparse.Namespace) -> int:
 
 
 def run_explore(options: argparse.Namespace) -> int:
+    if options.seed is not None and options.seed < 0:
+        raise InvalidInput(f"a seed is 0 or more, got {options.seed}")
+    if options.step is not None and options.episode is None and options.seed is None:
+        raise InvalidInput("--step needs the episode it is a step of: --episode or --seed")
+    try:
+        return _explore(options)
+    except KeyboardInterrupt:  # before there was a page
+        return _stopped()
+
+
+def _explore(options: argparse.Namespace) -> int:
     from safemargin.recordings import Recordings
     from safemargin.study import Study
     from safemargin.web import HOSTS, create_app, listen, serve
     from safemargin.web.server import DEFAULT_PORT
 
-    if options.seed is not None and options.seed < 0:
-        raise InvalidInput(f"a seed is 0 or more, got {options.seed}")
     port = DEFAULT_PORT if options.port is None else options.port
     with Study.open(options.study) as study, listen(options.host, port) as bound:
         recordings = Recordings(study)
@@ -116,7 +129,7 @@ def run_explore(options: argparse.Namespace) -> int:
         elif options.episode is not None:
             name = recordings.find(options.episode)
         hosts = HOSTS if options.host in HOSTS else ("*",)
-        app = create_app(study, recordings=recordings, episode=name, hosts=hosts)
+        app = create_app(study, recordings=recordings, episode=name, step=options.step, hosts=hosts)
 
         def started(address: str) -> None:
             if options.json:
@@ -132,11 +145,11 @@ def run_explore(options: argparse.Namespace) -> int:
 
 
 def run_highlights(options: argparse.Namespace) -> int:
-    from safemargin.console import ProgressBar
-    from safemargin.highlights import write_highlights
-    from safemargin.study import Study
-
     try:
+        from safemargin.console import ProgressBar
+        from safemargin.highlights import write_highlights
+        from safemargin.study import Study
+
         with Study.open(options.study) as study, ProgressBar() as progress:
             written = write_highlights(
                 study,
@@ -159,8 +172,8 @@ def run_highlights(options: argparse.Namespace) -> int:
     return OK
 
 
-def _stopped(what: str) -> int:
-    print(f"\nstopped; {what}", file=sys.stderr)
+def _stopped(what: str = "") -> int:
+    print("\nstopped" + (f"; {what}" if what else ""), file=sys.stderr)
     return INTERRUPTED
 
 

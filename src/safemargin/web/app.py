@@ -21,6 +21,7 @@ from safemargin.whatif import ROLES, WhatIfs
 
 try:
     from fastapi import FastAPI, HTTPException, Request
+    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, Response
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
@@ -35,12 +36,13 @@ def create_app(
     *,
     recordings: Recordings | None = None,
     episode: str | None = None,
+    step: int | None = None,
     hosts: tuple[str, ...] = HOSTS,
 ) -> FastAPI:
-    """The explorer's page and all that it asks for; `episode` is the one to begin with."""
+    """The explorer's page and all that it asks for; `episode` and `step` are where to begin."""
     plotly_script()  # MissingExtra now, not on the first page
     known = recordings or Recordings(study)
-    start = starting_place(known.outlines(), episode)
+    start = starting_place(known, episode, step)
     films = Films(lambda: Camera(study.environment_spec))
     what_ifs = WhatIfs(known, lambda: Camera(study.environment_spec))
     if start[0]:
@@ -80,6 +82,12 @@ def create_app(
     def tell(request: Request, error: SafemarginError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
 
+    @app.exception_handler(RequestValidationError)
+    def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
+        wrong = error.errors()[0]
+        told = f"{wrong['loc'][-1]} must be a whole number, got {wrong['input']!r}"
+        return JSONResponse({"detail": told}, 422)
+
     @app.get("/")
     def index() -> Response:
         return Response(page("index.html"), media_type=KINDS[".html"])
@@ -109,8 +117,7 @@ def create_app(
 
     @app.get("/api/episodes/{name}")
     def episode_of(name: str) -> dict[str, Any]:
-        recording = recording_of(name)
-        return describe_episode(recording, known.moment(name))
+        return describe_episode(known, recording_of(name))
 
     @app.get("/api/episodes/{name}/film")
     def film(name: str) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.errors import InvalidInput
+from safemargin.outlines import told_above
 from safemargin.plots import readable
-from safemargin.recordings import Outline, Recording, Recordings
+from safemargin.recordings import Recording, Recordings
 from safemargin.records import Array
 from safemargin.study import Study
 
@@ -36,12 +38,14 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "wanted": dict(status.wanted),
         "estimates_left": status.estimates_left,
         "start": {"episode": start[0], "step": start[1]},
+        "has_lives": recordings.has_lives,
+        "steps_above": told_above(recordings.outlines()),
         "episodes": [outline.to_dict() for outline in recordings.outlines()],
     }
 
 
-def describe_episode(recording: Recording, moment: int | None) -> dict[str, Any]:
-    """All numbers of an episode, step by step."""
+def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, Any]:
+    """All numbers of an episode, step by step, and what the study measured in it."""
     episode = recording.episode
     scores = episode.scores.reshape(episode.steps, -1)
     return {
@@ -55,23 +59,45 @@ def describe_episode(recording: Recording, moment: int | None) -> dict[str, Any]
         "score_shape": list(episode.scores.shape[1:]),
         # Not shortened: a margin looked up on the page is the one of `safemargin margin`.
         "proxies": {name: values.tolist() for name, values in episode.proxies.items()},
-        "moment": moment,
+        "moment": recordings.moment(recording.name),
+        "measured": [
+            {
+                "n": found.estimate.n,
+                "mean": found.estimate.mean,
+                "half_width": _finite(found.estimate.half_width),
+                "exact": found.estimate.exact,
+            }
+            for found in recordings.measured(recording.name)
+        ],
     }
 
 
-def starting_place(outlines: list[Outline], name: str | None = None) -> tuple[str, int]:
-    """An episode and the step to look at first: where the proxy is highest.
+def starting_place(
+    recordings: Recordings, name: str | None = None, step: int | None = None
+) -> tuple[str, int]:
+    """An episode and the step to look at first: where the proxy is highest in the measured range.
 
-    Where nobody names an episode, one that was lost comes before one that was not.
+    Where nobody names an episode and the environment has lives, one that was lost comes before one
+    that was not; elsewhere an end does not tell a loss from a win, and the proxy alone decides.
     """
+    outlines = recordings.outlines()
     if name is not None:
-        return next((each.name, each.peak_step) for each in outlines if each.name == name)
+        chosen = next(each for each in outlines if each.name == name)
+        if step is not None and not 0 <= step <= chosen.steps:
+            raise InvalidInput(
+                f"there is no step {step:,} in {recordings.title(name)}; it has {chosen.steps:,}"
+            )
+        return chosen.name, chosen.peak_step if step is None else step
     if not outlines:
         return "", 0
     able = [each for each in outlines if each.eligible] or outlines
-    lost = [each for each in able if each.ended == "terminated"]
-    worst = max(lost or able, key=lambda each: each.peak_proxy)
+    lost = [each for each in able if each.ended == "terminated" and recordings.has_lives]
+    worst = max(lost or able, key=lambda each: (not each.beyond, each.peak_proxy))
     return worst.name, worst.peak_step
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def short(values: Array, digits: int = 6) -> list[Any]:
@@ -79,6 +105,6 @@ def short(values: Array, digits: int = 6) -> list[Any]:
     if values.ndim > 1:
         return [short(row, digits) for row in values]
     return [
-        float(f"{value:.{digits}g}") if math.isfinite(value) else None
+        _finite(float(f"{value:.{digits}g}"))
         for value in np.asarray(values, dtype=np.float64).tolist()
     ]

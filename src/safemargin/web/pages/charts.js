@@ -4,7 +4,7 @@
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const names = ["back", "card", "ink", "quiet", "line", "accent", "low", "middle", "high",
-    "reward"];
+    "reward", "unknown"];
   return Object.fromEntries(names.map(name => [name, style.getPropertyValue("--" + name).trim()]));
 }
 
@@ -29,8 +29,11 @@ function axis(more) {
 const CONFIG = {displaylogo: false, responsive: true, displayModeBar: "hover",
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
 
-// A margin as a coloured pill.
-function badge(margin, n_values) {
+// A margin as a coloured pill; grey with a question mark where nothing is known.
+function badge(margin, n_values, unknown = false) {
+  if (unknown) {
+    return make("span", {className: "badge unknown", textContent: "?", title: UNKNOWN});
+  }
   const place = [0, ...n_values].indexOf(margin) / n_values.length, c = colours();
   const node = make("span", {className: "badge", textContent: margin, title: `margin ${margin}`});
   node.style.background = marginColour(margin, n_values, c);
@@ -61,7 +64,12 @@ function make(tag, properties, ...children) {
 }
 
 async function ask(address, options) {
-  const answer = await fetch(address, options);
+  let answer;
+  try {
+    answer = await fetch(address, options);
+  } catch {  // nobody answers at all
+    throw new Error("The explorer has ended; start `safemargin explore` again.");
+  }
   if (!answer.ok) {
     let told = answer.statusText;
     try { told = (await answer.json()).detail; } catch { /* no sentence came with it */ }

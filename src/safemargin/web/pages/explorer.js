@@ -1,9 +1,8 @@
 "use strict";
 // The explorer: which episode, which margins, and the few steps of it worth a look.
 
-const APART = 20, MOST_MARKS = 60, MOST_WITHOUT_MARGINS = 12;
 const view = {study: null, tables: null, episode: null, totals: [], step: 0, margins: null,
-  marks: [], playing: false, film: null, names: [], limitTouched: false, pictures: new Map()};
+  unknown: [], marks: [], playing: false, film: null, names: [], limitTouched: false, pictures: new Map()};
 
 async function begin() {
   try {
@@ -27,9 +26,27 @@ async function begin() {
     const selected = name === study.default_proxy;
     element("proxy").append(make("option", {value: name, textContent: text, selected}));
   }
+  layFilter();
+  element("phases-help").textContent = Object.keys(study.moments).filter(phase =>
+    study.moments[phase]).map(phase => PHASES[phase]).join("; ") + ".";
+  element("above").hidden = !study.steps_above;
+  element("above").textContent = study.steps_above ? `${study.steps_above}.` : "";
   await loadTables(study.default_proxy);
   listEpisodes();
-  await openEpisode(...fromAddress());
+  const place = fromAddress();
+  await openEpisode(place.episode, place.step);
+  if (place.hint) hint(`${place.hint}. This is ${placeText()}`);
+}
+
+// How an episode ended tells a loss only where there are lives; elsewhere it may have been won.
+function layFilter() {
+  const {episodes, has_lives} = view.study;
+  const differ = new Set(episodes.map(each => each.ended === "terminated")).size > 1;
+  element("only-lost").parentElement.hidden = !differ;
+  element("only-lost-text").textContent = has_lives ? "only those that were lost"
+    : "only those that ended by themselves";
+  element("only-lost").parentElement.title = has_lives ? "Lives that were lost"
+    : "Episodes that the environment ended, won or lost, not those that a time limit cut off";
 }
 
 function notice(text) {
@@ -37,12 +54,33 @@ function notice(text) {
   element("notice").textContent = text;
 }
 
-// #natural-17-0/812 in the address: an episode and a step of it.
+// What somebody asked for and does not exist; gone with the next step.
+function hint(text) {
+  element("hint").hidden = !text;
+  element("hint").textContent = text ? text[0].toUpperCase() + text.slice(1) + "." : "";
+}
+
+const outlineOf = name => view.study.episodes.find(each => each.name === name);
+const placeText = () => `step ${grouped(view.step)} of ${title(outlineOf(view.episode.name))}`;
+
+// #natural-17-0/812 in the address: an episode and a step of it, or what is wrong with them.
 function fromAddress() {
   const [name, step] = location.hash.slice(1).split("/"), {start} = view.study;
-  const known = view.study.episodes.some(each => each.name === name);
-  if (!known) return [start.episode, start.step];
-  return [name, step === undefined ? null : Number(step)];
+  const found = outlineOf(name);
+  if (!found) {
+    return {...start, hint: name ? `there is no episode ${name} in this study` : "", lost: true};
+  }
+  const wrong = step === undefined ? "" : wrongStep(step, found);
+  return {episode: name, step: step === undefined || wrong ? null : Number(step), hint: wrong};
+}
+
+function wrongStep(text, outline) {
+  if (!/^\d+$/.test(text)) {
+    return `a step is a whole number from 0 to ${grouped(outline.steps)}, not ${text || "nothing"}`;
+  }
+  return Number(text) <= outline.steps ? ""
+    : `there is no step ${grouped(Number(text))} in ${title(outline)}; it has `
+      + grouped(outline.steps);
 }
 
 // -- margins ----------------------------------------------------------------------------------
@@ -51,6 +89,7 @@ const tolerance = () => toleranceAt(Number(element("tolerance").value), view.tab
 const table = () => view.tables.tables[Number(element("confidence").value)];
 const limit = () => [0, ...view.tables.n_values][Number(element("limit").value)];
 const proxyValues = () => view.episode.proxies[element("proxy").value];
+const accepted = () => view.margins ? tolerance() : null;
 const single = value => Array.isArray(value) ? value[0] : value;
 
 async function loadTables(proxy) {
@@ -67,10 +106,13 @@ async function loadTables(proxy) {
 function computeMargins() {
   const {tables} = view, chosen = table(), level = tolerance();
   const known = Boolean(chosen && chosen.bounded);
-  view.margins = known ? proxyValues().map(value => tables.at(chosen, value, level)) : null;
+  const values = proxyValues();
+  view.margins = known ? values.map(value => tables.at(chosen, value, level)) : null;
+  view.unknown = values.map(value => known && tables.unknown(chosen, value));
   if (known && !view.limitTouched) {
-    const least = eligible().reduce((few, step) => Math.min(few, view.margins[step]), Infinity);
-    element("limit").value = [0, ...tables.n_values].indexOf(least);
+    const sure = eligible().filter(step => !view.unknown[step]);
+    const least = sure.reduce((few, step) => Math.min(few, view.margins[step]), Infinity);
+    element("limit").value = Math.max(0, [0, ...tables.n_values].indexOf(least));
   }
   element("tolerance-text").textContent = show(level);
   element("confidence-text").textContent = chosen ? chosen.confidence : "–";
@@ -80,25 +122,6 @@ function computeMargins() {
   element("margin-note").textContent = known ? "" : `No margins here: ${reason}. Marked are the `
     + "steps with the highest proxy instead.";
   findMarks();
-}
-
-// The steps that a study may measure: not the opening, nor the last ones, where it is over.
-function eligible() {
-  const {opening, steps} = view.episode, last = steps - view.study.excluded_steps;
-  const first = Math.min(opening, steps - 1);
-  return Array.from({length: (last > first ? last : steps) - first}, (_, i) => first + i);
-}
-
-// Steps with a small margin, the worst first, apart from one another.
-function findMarks() {
-  const {margins} = view, values = proxyValues().map(single);
-  const chosen = eligible().filter(step => !margins || margins[step] <= limit());
-  chosen.sort((a, b) => (margins ? margins[a] - margins[b] : 0) || values[b] - values[a] || a - b);
-  view.marks = [];
-  for (const step of chosen) {
-    if (view.marks.length >= (margins ? MOST_MARKS : MOST_WITHOUT_MARGINS)) break;
-    if (view.marks.every(other => Math.abs(other - step) >= APART)) view.marks.push(step);
-  }
 }
 
 const update = calmly(() => {
@@ -112,38 +135,52 @@ const update = calmly(() => {
 
 // -- episodes ---------------------------------------------------------------------------------
 
-const hasLives = () => view.study.episodes.some(each => each.life > 0);
-const title = each => `${each.phase} ${each.index}` + (hasLives() ? ` · life ${each.life + 1}` : "");
+const title = each =>
+  `${each.phase} ${each.index}` + (view.study.has_lives ? ` · life ${each.life + 1}` : "");
+const beyond = each => each.steps_above === each.eligible_steps;
 
 function listEpisodes() {
-  const all = view.study.episodes, lives = hasLives(), order = element("episode-order").value;
-  const course = each => `${each.peak_proxy} ${each.total_reward}`;  // equal only for copies
-  const first = new Map([...all].reverse().map(each => [course(each), each]));
-  const isCopy = each => first.get(course(each)) !== each;
+  const all = view.study.episodes, order = element("episode-order").value;
   const shown = all.filter(each => !element("only-lost").checked || each.ended === "terminated");
   if (order === "critical") {
-    shown.sort((a, b) => b.eligible - a.eligible || isCopy(a) - isCopy(b)
-      || b.peak_proxy - a.peak_proxy);
+    shown.sort((a, b) => b.eligible - a.eligible || Boolean(a.same_peak) - Boolean(b.same_peak)
+      || beyond(a) - beyond(b) || b.peak_proxy - a.peak_proxy);
   }
   if (order === "reward") shown.sort((a, b) => a.total_reward - b.total_reward);
-  const ends = {terminated: lives ? "lost" : "ended", truncated: "time limit", cut: "cut off"};
-  const chosen = table(), {tables} = view;
-  const graded = chosen && chosen.bounded && !tables.looks_at_n
-    && tables.proxy === view.study.default_proxy;
-  element("episode-list").replaceChildren(...shown.map(each => {
-    const row = make("li", {title: `seed ${each.seed}; opens at its most critical step`,
-      onclick: () => openEpisode(each.name)}, make("b", {textContent: title(each)}));
-    if (graded) row.append(badge(tables.at(chosen, each.peak_proxy, tolerance()), tables.n_values));
-    const facts = `${each.steps.toLocaleString("en")} steps · reward ${show(each.total_reward)}`;
-    row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
-    if (isCopy(each)) {
-      const same = `same play as ${title(first.get(course(each)))}`;
-      row.append(make("span", {className: "quiet", textContent: same}));
-    }
-    row.dataset.name = each.name;
-    row.classList.toggle("here", Boolean(view.episode) && each.name === view.episode.name);
-    return row;
-  }));
+  element("episode-list").replaceChildren(...shown.map(episodeRow));
+}
+
+function episodeRow(each) {
+  const row = make("li", {onclick: () => openEpisode(each.name),
+    title: `seed ${each.seed}; opens at its most critical step\n${PHASES[each.phase]}`},
+  make("b", {textContent: title(each)}), badges(each));
+  const ends = {terminated: view.study.has_lives ? "lost" : "ended", truncated: "time limit",
+    cut: "cut off"};
+  const facts = `${grouped(each.steps)} steps · reward ${show(each.total_reward)}`;
+  row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
+  if (each.joins) {
+    const joined = `runs into the play of ${title(outlineOf(each.joins))}`;
+    row.append(make("span", {className: "quiet", textContent: joined}));
+  }
+  row.dataset.name = each.name;
+  row.classList.toggle("here", Boolean(view.episode) && each.name === view.episode.name);
+  return row;
+}
+
+// The lowest margin of an episode, and whether there are steps of which nothing is known.
+function badges(each) {
+  const chosen = table(), {tables} = view, box = make("span", {className: "badges"});
+  if (!chosen || !chosen.bounded || tables.looks_at_n
+    || tables.proxy !== view.study.default_proxy) return box;
+  const margin = tables.at(chosen, each.peak_proxy, tolerance());
+  if (!beyond(each)) box.append(badge(margin, tables.n_values));
+  if (each.steps_above) {
+    const mark = badge(0, tables.n_values, true);
+    mark.title = `${grouped(each.steps_above)} of ${grouped(each.eligible_steps)} steps lie above `
+      + "every measured proxy, so nothing is promised there";
+    box.append(mark);
+  }
+  return box;
 }
 
 async function openEpisode(name, step = null) {
@@ -190,40 +227,6 @@ async function watchFilm(name) {
   }
 }
 
-// -- marked moments ---------------------------------------------------------------------------
-
-function listMarks() {
-  const {margins, marks, film, episode} = view, values = proxyValues().map(single);
-  const pictured = film && !film.fault && film.taken === film.of;
-  element("moment-count").textContent = marks.length;
-  element("moment-help").textContent =
-    !margins ? "The steps with the highest proxy, apart from one another."
-    : !marks.length ? `No step has a margin of ${limit()} or less at this tolerance and confidence.`
-    : `Margin ${limit()} or less, the worst first, ${APART} or more steps apart; neither the random `
-      + `opening nor the last ${view.study.excluded_steps} steps.`;
-  element("moment-list").replaceChildren(...marks.map(step => {
-    const row = make("li", {onclick: () => { pause(); goTo(step); }, title: "Go there"});
-    row.dataset.step = step;
-    row.classList.toggle("here", step === view.step);
-    row.append(pictured ? make("img", {src: frameAddress(step), alt: "", loading: "lazy"})
-      : make("span"));
-    const facts = `proxy ${show(values[step])}` + (step === episode.moment ? " · measured" : "");
-    row.append(make("span", {},
-      make("b", {textContent: `step ${step.toLocaleString("en")}`}), make("br"),
-      make("span", {className: "quiet", textContent: facts})));
-    if (margins) row.append(badge(margins[step], view.tables.n_values));
-    return row;
-  }));
-}
-
-function jump(direction) {
-  const ahead = view.marks.filter(step => (step - view.step) * direction > 0);
-  ahead.sort((a, b) => (a - b) * direction);
-  if (!ahead.length) return;
-  pause();
-  goTo(ahead[0]);
-}
-
 // -- hands ------------------------------------------------------------------------------------
 
 function moveBy(steps) {
@@ -236,7 +239,13 @@ element("strip").onclick = event => {
   pause();
   goTo(event.offsetX / element("strip").clientWidth * view.episode.steps);
 };
-element("step").onchange = event => goTo(Number(event.target.value));
+element("step").onchange = event => {
+  const typed = event.target.value, wrong = wrongStep(typed, outlineOf(view.episode.name));
+  pause();
+  goTo(/^\d+$/.test(typed) ? Number(typed) : view.step);
+  event.target.value = view.step;
+  hint(wrong);
+};
 element("back").onclick = () => moveBy(-1);
 element("forward").onclick = () => moveBy(1);
 element("play").onclick = play;
@@ -261,10 +270,14 @@ document.addEventListener("click", event => {
 });
 
 window.addEventListener("resize", () => { if (view.episode) drawStrip(); });
-window.addEventListener("hashchange", () => {
-  const [name, step] = fromAddress();
-  if (!view.episode || name !== view.episode.name) openEpisode(name, step);
-  else if (step !== null) goTo(step);
+window.addEventListener("hashchange", async () => {
+  const place = fromAddress();
+  if (place.hint && view.episode && (place.lost || place.episode === view.episode.name)) {
+    goTo(view.step);  // stay, and name the place again
+  } else if (!view.episode || place.episode !== view.episode.name) {
+    await openEpisode(place.episode, place.step);
+  } else if (place.step !== null) goTo(place.step);
+  if (place.hint) hint(`${place.hint}. This is ${placeText()}`);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (!view.episode) return;

@@ -30,6 +30,12 @@ class MarginTables {
     }
     return margin;
   }
+
+  // Whether a proxy lies above every measured one: the margin is then 0 because nothing is known.
+  unknown(table, proxy) {
+    const grid = table.grid[0];
+    return (Array.isArray(proxy) ? proxy[0] : proxy) > grid[grid.length - 1];
+  }
 }
 
 // How many of the increasing numbers are at most the value.

@@ -28,7 +28,10 @@ function tellFacts() {
 // -- margins ----------------------------------------------------------------------------------
 
 function beginMargins() {
-  tellNote(tables.note ? "no margins: " + tables.note : "");
+  // A reason that stands above already is not told again.
+  const told = data.notes.some(text => tables.note && text.includes(tables.note));
+  tellNote(tables.note && !told ? "no margins: " + tables.note : "");
+  element("margins").hidden = told && !tables.tables.length;
   element("margins-body").hidden = !tables.tables.length;
   if (!tables.tables.length) return drawCards();
   const first = tables.tables.findIndex(each => each.confidence === tables.confidence);
@@ -67,10 +70,10 @@ function tellLookup(chosen, level) {
     element("lookup-text").textContent = "this proxy looks at n; use safemargin margin";
     return;
   }
-  const grid = chosen.grid[0], margin = tables.at(chosen, proxyNow(), level);
-  element("lookup").textContent = margin;
-  element("lookup-text").textContent = proxyNow() > grid[grid.length - 1]
-    ? "above all proxies that were measured"
+  const margin = tables.at(chosen, proxyNow(), level), unknown = tables.unknown(chosen, proxyNow());
+  element("lookup").textContent = unknown ? "?" : margin;
+  element("lookup").style.color = unknown ? "var(--unknown)" : "";
+  element("lookup-text").textContent = unknown ? UNKNOWN
     : `random action${margin === 1 ? "" : "s"} affordable`;
 }
 
@@ -138,6 +141,7 @@ function titleOf(name) {
 
 function drawCards() {
   element("moments-section").hidden = !data.moments.length;
+  element("phases-help").textContent = `${PHASES.natural}; ${PHASES.spread}.`;
   const most = Math.max(...data.moments.flatMap(each => each.losses), 1e-9);
   element("cards").replaceChildren(...data.moments.map((moment, rank) =>
     cardOf(moment, rank, most)));
@@ -145,30 +149,28 @@ function drawCards() {
 
 function cardOf(moment, rank, most) {
   const chosen = table(), heading = make("div", {className: "bar"},
-    make("b", {textContent: `${rank + 1}. ${titleOf(moment.episode)}`}));
+    make("b", {textContent: `${rank + 1}. ${titleOf(moment.episode)}`,
+      title: PHASES[moment.episode.split("-")[0]]}));
   if (chosen && chosen.bounded) {
-    heading.append(badge(tables.at(chosen, moment.proxy, tolerance()), tables.n_values));
+    heading.append(badge(tables.at(chosen, moment.proxy, tolerance()), tables.n_values,
+      tables.unknown(chosen, moment.proxy)));
   }
   const proxy = Array.isArray(moment.proxy) ? moment.proxy[0] : moment.proxy;
   const steps = moment.steps.toLocaleString("en");
   const where = `step ${moment.step.toLocaleString("en")} of ${steps} · proxy ${show(proxy)}`;
   const card = make("div", {className: "card"});
   if (moment.picture) card.append(make("img", {src: moment.picture, alt: where}));
+  const level = tables.tables.length ? tolerance() : null;
+  const results = moment.losses.map((mean, i) =>
+    ({n: tables.n_values[i], mean, half_width: moment.half_widths[i]}));
   card.append(make("div", {className: "body"}, heading,
     make("div", {className: "quiet small", textContent: where}),
-    ...moment.losses.map((loss, i) => lossBar(loss, moment.half_widths[i], i, most))));
+    ...results.map(each => lossBar(each, most, level)),
+    make("p", {className: "verdict", textContent: verdict(results, level)}),
+    make("code", {className: "command", textContent: moment.command,
+      title: "opens this moment in the explorer; click to select",
+      onclick: event => getSelection().selectAllChildren(event.target)})));
   return card;
-}
-
-function lossBar(loss, half, i, most) {
-  const n = tables.n_values[i], fill = make("div", {className: "fill"});
-  fill.style.width = 100 * Math.max(loss, 0) / most + "%";
-  const broken = tables.tables.length && loss > tolerance();
-  const told = `${n} random actions lose ${show(loss)}${half ? " ± " + show(half) : ""} on average`;
-  return make("div", {className: "loss" + (broken ? " broken" : ""), title: told},
-    make("span", {className: "quiet", textContent: `n = ${n}`}),
-    make("div", {className: "track"}, fill),
-    make("span", {textContent: show(roundTo(loss, 3))}));
 }
 
 // -- densities --------------------------------------------------------------------------------
@@ -206,7 +208,8 @@ function panelTraces(panel, i, confidence) {
     {type: "heatmap", x: panel.proxy, y: panel.criticality, z, zmin: 0, zmax: 255,
       colorscale: "Cividis", showscale: false, hoverinfo: "skip", ...place},
     {x: panel.x, y: panel.y, mode: "markers", marker: {size: 3, color: "#fff", opacity: 0.45},
-      showlegend: false, hovertemplate: "proxy %{x:.4g}: loses %{y:.4g}<extra></extra>", ...place},
+      text: panel.y.map(loses), showlegend: false,
+      hovertemplate: "proxy %{x:.4g}: %{text}<extra></extra>", ...place},
     ...curves.map(([name, text, dash]) => ({x: panel.proxy, y: panel[name], mode: "lines",
       name: text, legendgroup: name, showlegend: i === 0,
       line: {color: "#ff8f6b", width: 1.8, dash},

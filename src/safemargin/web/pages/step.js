@@ -7,6 +7,7 @@ const frameAddress = step =>
 function goTo(step) {
   view.step = Math.max(0, Math.min(view.episode.steps, Math.round(step)));
   history.replaceState(null, "", `#${view.episode.name}/${view.step}`);
+  hint("");
   showStep();
   showFrame();
 }
@@ -17,6 +18,7 @@ function showStep() {
   if (document.activeElement !== element("step")) element("step").value = step;
   showMargin(ended);
   showFacts(ended);
+  showMeasured();
   const tags = [
     step < episode.opening ? "random opening" : "",
     step === episode.moment ? "measured by the study" : "",
@@ -34,12 +36,14 @@ function showStep() {
 
 function showMargin(ended) {
   const margin = view.margins && !ended ? view.margins[view.step] : null;
+  const unknown = !ended && view.unknown[view.step];
   const {n_values} = view.tables, largest = n_values[n_values.length - 1];
-  element("margin").textContent = margin === null ? "–" : margin;
-  element("margin").style.color =
-    margin === null ? "" : margin <= limit() ? "var(--low)" : "var(--ink)";
-  if (margin === null) {
-    element("margin-text").textContent = ended ? "the episode has ended" : "no margin";
+  element("margin").textContent = unknown ? "?" : margin === null ? "–" : margin;
+  element("margin").style.color = unknown ? "var(--unknown)"
+    : margin === null ? "" : margin <= limit() ? "var(--low)" : "var(--ink)";
+  if (unknown || margin === null) {
+    element("margin-text").textContent =
+      unknown ? UNKNOWN : ended ? "the episode has ended" : "no margin";
     return;
   }
   const actions = margin === largest ? "random actions or more"
@@ -141,9 +145,16 @@ function showFrame() {
     element("no-frame").hidden = true;
   };
   if (image.complete && image.naturalWidth) put();
-  else image.decode().then(put, () => view.pictures.delete(step));
+  else image.decode().then(put, () => { view.pictures.delete(step); whetherEnded(); });
   const last = Math.min(step + (view.playing ? 12 : 2), view.episode.steps);
   for (let next = step + 1; next <= last; next++) picture(next);
+}
+
+// Where pictures no longer come, the server may have been ended.
+async function whetherEnded() {
+  try {
+    await ask(`/api/episodes/${view.episode.name}/film`);
+  } catch (error) { notice(error.message); }
 }
 
 function noFrame(text) {

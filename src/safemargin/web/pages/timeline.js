@@ -15,6 +15,9 @@ function drawTimeline() {
       hovertemplate: "reward %{customdata:.4g}, so far %{y:.4g}<extra></extra>"},
     {x: [], y: [], yaxis: "y2", mode: "markers", hoverinfo: "skip",
       marker: {color: c.low, size: 7, symbol: "circle-open", line: {width: 1.6}}},
+    {type: "bar", x: [], y: [], width: 1, offset: 0, hovertemplate: `${UNKNOWN}<extra></extra>`,
+      marker: {color: c.unknown + "55", line: {color: c.unknown, width: 1},
+        pattern: {shape: "/", fgcolor: c.unknown, size: 5}}},
   ];
   Plotly.react("timeline", traces, timelineLayout(), CONFIG).then(chart => {
     if (!chart.wired) {
@@ -59,29 +62,42 @@ function timelineLayout() {
 // Margins are drawn by their place in 0, 1, 2, 4, …: what matters is where little is left.
 function marginRows() {
   const places = new Map([0, ...view.tables.n_values].map((n, i) => [n, i]));
-  return (view.margins || []).map(margin => places.get(margin));
+  return (view.margins || []).map((margin, step) =>
+    view.unknown[step] ? null : places.get(margin));
 }
 
 function drawMargins() {
-  const values = proxyValues().map(single);
+  const c = colours(), values = proxyValues().map(single), {marks, unknown} = view;
+  const above = unknown.flatMap((is, step) => is ? [step] : []);
+  const height = view.tables.n_values.length;
   Plotly.restyle("timeline", {y: [marginRows()], text: [view.margins || []]}, [0]);
-  Plotly.restyle("timeline", {x: [view.marks], y: [view.marks.map(step => values[step])]}, [3]);
+  Plotly.restyle("timeline", {x: [marks], y: [marks.map(step => values[step])],
+    "marker.color": [marks.map(step => unknown[step] ? c.unknown : c.low)]}, [3]);
+  Plotly.restyle("timeline", {x: [above], y: [above.map(() => height)]}, [4]);
 }
 
-// The band over the scrubber: the lowest margin under each pixel, else the highest proxy.
+// The band over the scrubber: the lowest margin under each pixel, else the highest proxy. Grey
+// stripes hang down where a step lies above every measured proxy.
 function drawStrip() {
   const canvas = element("strip"), width = Math.max(canvas.clientWidth, 1), c = colours();
   canvas.width = width;
-  const ink = canvas.getContext("2d"), {steps} = view.episode;
+  const ink = canvas.getContext("2d"), {steps} = view.episode, {unknown} = view;
   const values = view.margins || proxyValues().map(single);
-  const least = list => list.reduce((a, b) => Math.min(a, b));
+  const least = list => list.reduce((a, b) => Math.min(a, b), Infinity);
   const most = list => list.reduce((a, b) => Math.max(a, b));
   const low = least(values), span = most(values) - low || 1;
   for (let x = 0; x < width; x++) {
     const first = Math.floor(x * steps / width);
-    const under = values.slice(first, Math.max(first + 1, Math.ceil((x + 1) * steps / width)));
-    ink.fillStyle = view.margins ? marginColour(least(under), view.tables.n_values, c)
-      : mix(c.high, c.low, (most(under) - low) / span);
+    const end = Math.max(first + 1, Math.ceil((x + 1) * steps / width));
+    const under = values.slice(first, end), hidden = unknown.slice(first, end);
+    const sure = under.filter((_, i) => !hidden[i]), striped = hidden.some(Boolean);
+    ink.fillStyle = !view.margins ? mix(c.high, c.low, (most(under) - low) / span)
+      : sure.length ? marginColour(least(sure), view.tables.n_values, c) : c.line;
     ink.fillRect(x, 0, 1, 14);
+    if (!striped) continue;
+    for (let y = 0; y < (sure.length ? 7 : 14); y++) {
+      ink.fillStyle = (x + y) % 4 < 2 ? c.unknown : c.line;
+      ink.fillRect(x, y, 1, 1);
+    }
   }
 }

@@ -23,6 +23,7 @@ async function openWhatIf() {
   element("what-if-title").textContent =
     `What if the agent acts at random from step ${shown.step.toLocaleString("en")} on?`;
   element("what-if-state").textContent = "asking …";
+  element("what-if-verdict").textContent = "";
   element("what-if-more").hidden = true;
   element("screens").replaceChildren();
   element("what-if-dialog").showModal();
@@ -51,6 +52,7 @@ function showLosses() {
   bar.max = data.n_values.length;
   if (results.length) bar.value = results.length; else bar.removeAttribute("value");
   element("what-if-more").hidden = !results.length;
+  element("what-if-verdict").textContent = data.state === "done" ? verdict(results, accepted()) : "";
   if (!results.length) return;
   drawLosses();
   layChips();
@@ -77,7 +79,7 @@ function drawLosses() {
     return {type: "box", x: each.losses.map(() => place.get(each.n)), y: each.losses, width: 0.5,
       boxpoints: "all", jitter: 0.6, pointpos: 0, marker: {size: 4, color, opacity: 0.65},
       line: {width: 1, color}, fillcolor: "rgba(128,128,128,0.08)", hoveron: "points",
-      hovertemplate: `n = ${each.n}: loses %{y:.4g}<extra></extra>`};
+      text: each.losses.map(loses), hovertemplate: `n = ${each.n}: %{text}<extra></extra>`};
   });
   const means = {mode: "lines+markers", x: results.map(each => place.get(each.n)),
     y: results.map(each => each.mean), line: {color: c.low, width: 2}, marker: {size: 6},
@@ -85,12 +87,15 @@ function drawLosses() {
       thickness: 1},
     customdata: results.map(each =>
       each.exact ? "every sequence of actions" : `±${show(each.half_width)}`),
-    hovertemplate: "mean loss %{y:.4g} (%{customdata})<extra></extra>"};
-  const level = tolerance(), shapes = [], annotations = [];
+    text: results.map(each => `${randomActions(each.n)} ${costs(each.mean, null, each.n !== 1)}`),
+    hovertemplate: "%{text} on average (%{customdata})<extra></extra>"};
+  const level = tolerance(), last = results[results.length - 1], shapes = [];
+  const annotations = [{x: place.get(last.n), y: last.mean, xanchor: "left", xshift: 8,
+    text: "mean", showarrow: false, font: {size: 11, color: c.low}}];
   if (view.margins) {
     shapes.push({type: "line", xref: "paper", x0: 0, x1: 1, y0: level, y1: level,
       line: {color: c.accent, width: 1, dash: "dash"}});
-    annotations.push({xref: "paper", x: 1, y: level, xanchor: "right", yanchor: "bottom",
+    annotations.push({xref: "paper", x: 0, y: level, xanchor: "left", yanchor: "bottom",
       text: "tolerance", showarrow: false, font: {size: 11, color: c.accent}});
   }
   const layout = baseLayout({height: 230, shapes, annotations, hovermode: "closest",
@@ -157,10 +162,10 @@ function layScreens(fault) {
     const image = make("img", {alt: role, hidden: role !== "real" && !take});
     const tag = make("span", {className: "tag", hidden: true});
     const box = make("div", {className: "picture", id: "picture-" + role}, image, tag);
-    const loses = take ? `loses ${show(take.loss)}${take.repeats ? "" : " (differs!)"}`
+    const lost = take ? loses(take.loss) + (take.repeats ? "" : " (differs!)")
       : fault ? "" : "playing …";
     const caption = make("figcaption", {}, make("b", {textContent: nameOf(role)}),
-      make("span", {className: "quiet", textContent: role === "real" ? "as recorded" : loses}));
+      make("span", {className: "quiet", textContent: role === "real" ? "as recorded" : lost}));
     caption.style.setProperty("--dot", dotOf(role));
     const which = `trial ${found.roles[role] + 1} of ${found.losses.length}`;
     return make("figure", {title: role === "real" ? "" : which}, box, caption);
@@ -183,12 +188,14 @@ function lengthOf(role) {
 function drawCourses() {
   const real = view.episode.rewards.slice(shown.step, shown.step + view.study.horizon);
   const played = ROLES.filter(role => shown.takes[role]);
-  const traces = [["real", real], ...played.map(role => [role, shown.takes[role].rewards])]
+  // What happened is drawn last, broken: the lines below it show through.
+  const traces = [...played.map(role => [role, shown.takes[role].rewards]), ["real", real]]
     .map(([role, rewards]) => {
       let total = 0;
       return {x: [0, ...rewards.map((_, i) => i + 1)], mode: "lines",
         y: [0, ...rewards.map(reward => total += reward)],
-        line: {color: dotOf(role), width: role === "real" ? 2.2 : 1.5},
+        line: role === "real" ? {color: dotOf(role), width: 2, dash: "4px,5px"}
+          : {color: dotOf(role), width: {best: 5, median: 3.4, worst: 1.8}[role]},
         hovertemplate: nameOf(role) + " %{y:.4g}<extra></extra>"};
     });
   const random = {type: "rect", yref: "paper", x0: 0, x1: shown.n, y0: 0, y1: 1,

@@ -1,0 +1,57 @@
+"use strict";
+// Sentences that report and explorer share: what random actions cost, what is not known.
+
+const UNKNOWN = "above every measured proxy, so nothing is promised";
+
+const PHASES = {
+  natural: "natural: one step of the episode was drawn at random, as the agent meets them",
+  spread: "spread: the step of the episode was chosen so that measured proxies lie far apart",
+  seed: "seed: run for this page, not part of the study",
+};
+
+const grouped = number => number.toLocaleString("en");
+const randomActions = n => n === 1 ? "One random action" : `${n} random actions`;
+
+// 'costs 0.87 ± 0.1', 'gain 0.68', 'cost nothing': never a negative loss.
+function costs(mean, half = null, many = false) {
+  const size = roundTo(Math.abs(mean), 3), s = many ? "" : "s";
+  const within = half ? ` ± ${show(roundTo(half, 2))}` : "";
+  if (size < 1e-9) return `cost${s} nothing`;
+  return `${mean < 0 ? "gain" : "cost"}${s} ${show(size)}${within}`;
+}
+
+// Of one trial.
+const loses = loss => Math.abs(loss) < 1e-9 ? "loses nothing"
+  : `${loss < 0 ? "gains" : "loses"} ${show(Math.abs(loss))}`;
+
+const costsOf = each => costs(each.mean, each.half_width, each.n !== 1);
+
+// What measured losses mean for somebody who accepts so much; null: nobody has said how much.
+function verdict(results, level) {
+  if (!results.length) return "";
+  const at = level === null ? -1 : results.findIndex(each => each.mean > level);
+  if (at < 0) {
+    const most = results.reduce((a, b) => b.mean > a.mean ? b : a);
+    const within = level === null ? "." : `: within the ${show(level)} you accept.`;
+    const others = results.length > 1 ? " and no other n costs more" : "";
+    return `${randomActions(most.n)} ${costsOf(most)} on average${others}${within}`;
+  }
+  const found = results[at], sure = found.mean - (found.half_width || 0) > level;
+  const beside = results[at - 1] || results[at + 1];
+  return `${randomActions(found.n)} ${costsOf(found)} on average, ${sure ? "" : "probably "}more `
+    + `than the ${show(level)} you accept`
+    + (beside ? `; ${beside.n} ${costsOf(beside)}.` : ".");
+}
+
+// One mean loss as a bar; `most` is the longest bar's, `level` what is accepted.
+function lossBar(each, most, level) {
+  const fill = make("div", {className: "fill"}), half = each.half_width;
+  fill.style.width = 100 * Math.max(each.mean, 0) / Math.max(most, 1e-9) + "%";
+  const broken = level !== null && each.mean > level;
+  return make("div", {className: "loss" + (broken ? " broken" : ""),
+    title: `${randomActions(each.n)} ${costsOf(each)} on average`},
+  make("span", {className: "quiet", textContent: `n = ${each.n}`}),
+  make("div", {className: "track"}, fill),
+  make("span", {textContent: show(roundTo(each.mean, 3))
+    + (half ? ` ± ${show(roundTo(half, 2))}` : "")}));
+}
