@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_cli import let_ctrl_c_through
 
 import safemargin as sm
 from safemargin.cli import main
@@ -50,16 +52,26 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chr
     driver.quit()
 
 
-@pytest.fixture(scope="module")
-def explorer(drawn_study: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "safemargin.cli", "explore", str(drawn_study)]
+@contextlib.contextmanager
+def exploring(study: Path, *more: str) -> Iterator[str]:
+    """The address of an explorer that runs as long as this."""
+    command = [sys.executable, "-m", "safemargin.cli", "explore", str(study), *more]
     process = subprocess.Popen(
-        [*command, "--json", "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True
+        [*command, "--json", "--port", "0", "--no-browser"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=let_ctrl_c_through,
     )
     assert process.stdout is not None
     yield json.loads(process.stdout.readline())["address"]
     process.send_signal(2)
     process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def explorer(drawn_study: Path) -> Iterator[str]:
+    with exploring(drawn_study) as address:
+        yield address
 
 
 class Page:
@@ -203,6 +215,158 @@ def test_what_if(page: Page) -> None:
     page.click("what-if-close")
     assert not page.script("document.getElementById('what-if-dialog').open")
     assert not page.complaints()
+
+
+def test_what_lies_above_every_measured_proxy(
+    chromium: webdriver.Chrome, narrow_study: Path
+) -> None:
+    page = Page(chromium)
+    with exploring(narrow_study) as address:
+        chromium.get("about:blank")
+        chromium.get(address)
+        page.wait("view.episode !== null && document.querySelector('#moment-list .badge') !== null")
+        assert page.script("proxyValues()[view.step]") == 49  # the highest of the measured ones
+        assert page.text("margin").isdecimal()
+        unknown = page.script("view.marks.map(step => view.unknown[step])")
+        assert unknown == sorted(unknown)  # those come last
+        assert unknown[-1]
+        badges = page.script(
+            "view.marks.map(step => document.querySelector("
+            "`#moment-list li[data-step='${step}'] .badge`).textContent)"
+        )
+        assert [text == "?" for text in badges] == unknown
+        assert "lie above every measured proxy" in page.text("moment-help")
+        assert "steps lie above every measured proxy, so nothing is promised" in page.text("above")
+        assert "?" in page.script("document.querySelector('#episode-list .badges').textContent")
+        page.script("goTo(view.marks[view.marks.length - 1])")
+        assert page.text("margin") == "?"
+        assert page.text("margin-text") == "above every measured proxy, so nothing is promised"
+        rows = page.script("marginRows()")
+        above = page.script("view.unknown")
+        assert [row is None for row in rows] == above
+        bars = page.script("document.getElementById('timeline').data[4].x")
+        assert bars == [step for step, is_above in enumerate(above) if is_above]
+        assert not page.complaints()
+
+
+def test_addresses_that_do_not_exist(page: Page, explorer: str) -> None:
+    name = page.script("view.episode.name")
+    steps = page.script("view.episode.steps")
+    title = page.script("title(outlineOf(view.episode.name))")
+    before = page.script("view.step")
+    page.script(f"location.hash = '#{name}/99999'")
+    page.wait("!document.getElementById('hint').hidden")
+    assert page.text("hint").startswith(f"There is no step 99,999 in {title}; it has {steps}.")
+    assert page.script("view.step") == before
+    assert page.script("location.hash") == f"#{name}/{before}"
+    page.script(f"location.hash = '#{name}/abc'")
+    page.wait("document.getElementById('hint').textContent.includes('not abc')")
+    assert page.script("view.step") == before
+    page.press(Keys.ARROW_RIGHT)
+    assert page.script("document.getElementById('hint').hidden")
+    page.driver.get("about:blank")
+    page.driver.get(explorer + "#nope-1-0/3")
+    page.wait("view.episode !== null && !document.getElementById('hint').hidden")
+    assert page.text("hint").startswith("There is no episode nope-1-0 in this study.")
+    assert page.script("view.step === view.study.start.step")
+
+
+def test_the_step_box_never_tells_a_step_that_is_not_shown(page: Page) -> None:
+    box = page.driver.find_element(By.ID, "step")
+    steps = page.script("view.episode.steps")
+    box.send_keys(Keys.CONTROL, "a")
+    box.send_keys("99999", Keys.ENTER)
+    assert page.script("view.step") == steps
+    assert box.get_attribute("value") == str(steps)
+    assert "There is no step 99,999" in page.text("hint")
+    page.slide("scrubber", 5)
+    box.send_keys(Keys.CONTROL, "a")
+    box.send_keys("e", Keys.ENTER)
+    assert page.script("view.step") == 5
+    assert box.get_attribute("value") == "5"
+    assert f"a whole number from 0 to {steps}" in page.text("hint")
+
+
+def test_measured_losses_and_a_verdict(page: Page) -> None:
+    moment = page.script("view.episode.moment")
+    page.script("goTo(view.episode.moment)")
+    measured = page.script("view.episode.measured")
+    assert page.script("document.querySelectorAll('#measured .loss').length") == len(measured) == 3
+    assert "on average" in page.text("measured-verdict")
+    listed = page.driver.find_element(By.CSS_SELECTOR, f"#moment-list li[data-step='{moment}']")
+    assert "measured: n =" in listed.text
+    page.press(Keys.ARROW_RIGHT)
+    assert f"step {moment}" in page.text("measured")
+    page.press("w")
+    page.wait("shown.data !== null && shown.data.state === 'done'", 60)
+    assert page.text("what-if-verdict") == page.script("verdict(shown.data.results, accepted())")
+    marks = page.script("document.getElementById('losses').layout.annotations.map(a => a.text)")
+    assert "mean" in marks
+    page.click("what-if-close")
+
+
+@pytest.mark.parametrize(
+    ("means", "level", "told"),
+    [
+        (
+            [(1, 0.87, 0.0), (2, 1.1, 0.0)],
+            0.4,
+            "One random action costs 0.87 on average, more than the 0.4 you accept; 2 cost 1.1.",
+        ),
+        (
+            [(1, 0.1, 0.02), (2, 0.5, 0.2)],
+            0.4,
+            "2 random actions cost 0.5 ± 0.2 on average, probably more than the 0.4 you accept; "
+            "1 costs 0.1 ± 0.02.",
+        ),
+        (
+            [(1, -0.68, 0.0), (2, -0.9, 0.0)],
+            0.4,
+            "One random action gains 0.68 on average and no other n costs more: within the 0.4 "
+            "you accept.",
+        ),
+        ([(4, 0.0, 0.0)], None, "4 random actions cost nothing on average."),
+    ],
+)
+def test_verdicts(
+    page: Page, means: list[tuple[int, float, float]], level: float | None, told: str
+) -> None:
+    results = [{"n": n, "mean": mean, "half_width": half} for n, mean, half in means]
+    assert page.script(f"verdict({json.dumps(results)}, {json.dumps(level)})") == told
+
+
+def test_the_filter_says_what_it_does(page: Page) -> None:
+    assert page.script("document.getElementById('only-lost').parentElement.hidden")  # all ended
+    page.script("view.study.episodes[0].ended = 'truncated'")
+    page.script("layFilter()")
+    assert page.text("only-lost-text") == "only those that ended by themselves"
+    page.script("view.study.has_lives = true")
+    page.script("layFilter()")
+    assert page.text("only-lost-text") == "only those that were lost"
+
+
+def test_it_says_whose_play_an_episode_runs_into(page: Page) -> None:
+    joined = page.script("view.study.episodes.find(each => each.joins)")
+    text = page.script(
+        f"document.querySelector('#episode-list li[data-name={joined['name']}]').textContent"
+    )
+    other = joined["joins"].replace("-", " ").removesuffix(" 0")
+    assert f"runs into the play of {other}" in text
+
+
+def test_after_the_server_has_ended(chromium: webdriver.Chrome, drawn_study: Path) -> None:
+    page = Page(chromium)
+    with exploring(drawn_study) as address:
+        chromium.get("about:blank")
+        chromium.get(address)
+        page.wait("view.episode !== null")
+    page.driver.find_elements(By.CSS_SELECTOR, "#episode-list li")[2].click()
+    page.wait("!document.getElementById('notice').hidden")
+    ended = "The explorer has ended; start `safemargin explore` again."
+    assert page.text("notice") == ended
+    page.press("w")
+    page.wait("document.getElementById('what-if-state').textContent.includes('has ended')")
+    page.complaints()  # of the browser itself, that nobody answers
 
 
 def test_the_report_opens_from_a_mail_attachment(
