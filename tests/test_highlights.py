@@ -128,6 +128,15 @@ def test_a_contact_sheet_wastes_no_room() -> None:
     assert bright > 0.6  # pictures of 240 × 160, and two lines of text below
 
 
+def test_clips_of_an_earlier_run_are_told_of(drawn_study: Path, tmp_path: Path) -> None:
+    old = tmp_path / "09-natural-3-0-step-12.mp4"
+    old.write_bytes(b"a clip")
+    with sm.Study.open(drawn_study) as study:
+        written = write_highlights(study, tmp_path, top=1)
+    assert f"1 clips of an earlier run are still in {tmp_path}" in written.notes
+    assert old.read_bytes() == b"a clip"
+
+
 def test_too_few_moments_for_margins(drawn_study: Path, tmp_path: Path) -> None:
     with sm.Study.open(drawn_study) as study:
         written = write_highlights(study, tmp_path, top=1, confidence=0.99)

@@ -150,6 +150,8 @@ def write_highlights(
         notes = (*notes, above)
     if len(moments) < top:
         notes = (*notes, f"only {len(moments)} moments lie {apart} or more steps apart")
+    if older := sorted(set(target.glob("[0-9][0-9]-*-step-*.mp4")) - set(clips)):
+        notes = (*notes, f"{len(older)} clips of an earlier run are still in {target}")
     return WrittenHighlights(tuple(clips), sheet, tuple(moments), notes)
 
 
