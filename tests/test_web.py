@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,14 +18,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_cli import let_ctrl_c_through
 from worlds import always_first, lean, make_branching, make_drawn, make_drawn_lives
 
 import safemargin as sm
 import safemargin.web
 from safemargin.cli import main
+from safemargin.engines.processes import ProcessEngine
 from safemargin.recordings import Recordings
+from safemargin.replay import Camera
 from safemargin.store import DATABASE
 from safemargin.trust import findings
+from safemargin.whatif import WhatIfs
 
 pytest.importorskip("fastapi")
 pytest.importorskip("plotly")
@@ -329,6 +335,92 @@ def test_no_such_episode(drawn_study: Path, capsys: pytest.CaptureFixture[str]) 
     arguments = ["explore", str(drawn_study), "--port", "0", "--no-browser"]
     assert main([*arguments, "--episode", "natural 900"]) == 2
     assert "has no episode 'natural 900'; it has natural 0 to 39" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def slow_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("slow") / "study"
+    settings = {"n_values": (1, 2), "trials": 12}
+    worlds = Path(__file__).parent / "worlds.py"
+    study = sm.Study.create(
+        path, f"{worlds}:make_slow_branching", f"{worlds}:always_first", settings, scores="logits"
+    )
+    with study:
+        study.collect(2, 0, workers=1)
+    return path
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.4, 2.5])
+def test_control_c_while_a_what_if_runs(slow_study: Path, seconds: float) -> None:
+    command = [sys.executable, "-m", "safemargin.cli", "explore", str(slow_study), "--json"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SLOW_WORLD_SECONDS": "0.05"},
+        preexec_fn=let_ctrl_c_through,
+    )
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["address"]
+    place = f"{address}api/episodes/natural-0-0/steps/3/whatif"
+    asked = urllib.request.Request(place, method="POST")
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        assert json.load(answer)["state"] == "running"
+    time.sleep(seconds)
+    began = time.monotonic()
+    process.send_signal(2)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "\n")
+    assert time.monotonic() - began < 5
+
+
+def test_work_in_the_background_is_ended_by_the_thread_that_does_it(
+    slow_study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads that close one engine at once tear each other's sockets down."""
+    monkeypatch.setenv("SLOW_WORLD_SECONDS", "0.05")
+    closers: list[threading.Thread] = []
+    workers: list[Any] = []
+    close = ProcessEngine.close
+
+    def watched(engine: ProcessEngine) -> None:
+        closers.append(threading.current_thread())
+        workers.extend(worker.process for worker in engine._workers)
+        close(engine)
+
+    monkeypatch.setattr(ProcessEngine, "close", watched)
+    with sm.Study.open(slow_study) as study:
+        recordings = Recordings(study)
+        what_ifs = WhatIfs(recordings, lambda: Camera(study.environment_spec))
+        asked = what_ifs.ask(recordings.open("natural-0-0"), 3)
+        for _ in range(300):
+            if what_ifs._engine is not None and what_ifs._engine._workers:
+                break
+            time.sleep(0.1)
+        assert asked.state == "running"
+        assert what_ifs.close(seconds=20)
+    assert asked.state == "failed"
+    assert closers == [what_ifs._threads[0]]
+    assert workers
+    assert all(worker.poll() is not None for worker in workers)
+    assert not any(thread.is_alive() for thread in what_ifs._threads)
+
+
+def test_control_c_before_there_is_a_page(
+    drawn_study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sm.Study, "open", interrupted)
+    for command, told in [
+        (["explore", "--no-browser", "--port", "0"], "stopped"),
+        (["report", "-o", "r.html"], "stopped; no report was written"),
+        (["highlights"], "stopped; the clips that were finished are kept"),
+    ]:
+        assert main([command[0], str(drawn_study), *command[1:]]) == 130
+        assert capsys.readouterr().err == f"\n{told}\n"
 
 
 def test_a_step_to_begin_with(

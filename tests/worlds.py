@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -144,7 +145,7 @@ class SlowWorld(TableWorld):
     """Takes its time at each step, so that there is time to interrupt it."""
 
     def step(self, action: int) -> Any:
-        time.sleep(0.0002)
+        time.sleep(float(os.environ.get("SLOW_WORLD_SECONDS", "0.0002")))
         return super().step(action)
 
 

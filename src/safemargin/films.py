@@ -70,7 +70,9 @@ class Films:
             while (found := reel.pictures[step]) is None:
                 if self.fault is not None or reel.fault is not None:
                     raise NoPictures(self.fault or reel.fault or "")
-                if self._closed or time.monotonic() > deadline:
+                if self._closed:
+                    raise NoPictures("no pictures: the explorer has ended")
+                if time.monotonic() > deadline:
                     raise NoPictures(f"the picture of step {step} took longer than {seconds:g} s")
                 self._wanted, self._looking_at = (reel, step), step
                 self._changed.notify_all()
@@ -92,12 +94,17 @@ class Films:
                 return 0, self.fault
             return reel.taken, self.fault or reel.fault
 
-    def close(self) -> None:
-        """Stop filming."""
+    def stop(self) -> None:
+        """Film no more; those who wait for a picture hear of it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(timeout=5)
+
+    def close(self, *, seconds: float = 5.0) -> bool:
+        """Stop filming; whether that has come to an end within the time."""
+        self.stop()
+        self._thread.join(timeout=seconds)
+        return not self._thread.is_alive()
 
     def _reel(self, recording: Recording) -> Reel:
         reel = self._reels.get(recording.name)

@@ -70,6 +70,10 @@ class TrialPlayer:
         streams = trial_streams(self.job.settings.seed, self.job.randomness, keys, number)
         return self._play(point, planner.plan(n).uniforms(number), streams, number, stop)
 
+    def close(self) -> None:
+        """Close the environment."""
+        self.simulator.close()
+
     def _go_to(self, recording: Recording, step: int) -> Point:
         if self._point is None or self._place != (recording, step):
             self._point = self.runner.go_to(recording.episode, step, recording.earlier_lives)

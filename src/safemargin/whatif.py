@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from safemargin.engines import Engine, Job, MomentTask, available_cores, make_engine
+from safemargin.engines import Job, MomentTask, available_cores
+from safemargin.engines.processes import ProcessEngine
 from safemargin.errors import InvalidInput, NoPictures, SafemarginError
 from safemargin.recordings import Recording, Recordings
 from safemargin.records import Floats, Measurement, Moment
@@ -132,14 +134,19 @@ class WhatIfs:
         self._lock = threading.Lock()
         self._what_ifs: dict[tuple[str, int], WhatIf] = {}
         self._showings: OrderedDict[tuple[str, int, int], Showing] = OrderedDict()
-        self._to_measure: queue.Queue[WhatIf] = queue.Queue()
-        self._to_play: queue.Queue[Showing] = queue.Queue()
+        self._to_measure: queue.Queue[WhatIf | None] = queue.Queue()  # None: it is over
+        self._to_play: queue.Queue[Showing | None] = queue.Queue()
         self._job: Job | None = None
         self._job_lock = threading.Lock()
-        self._engine: Engine | None = None
+        self._engine_lock = threading.Lock()
+        self._engine: ProcessEngine | None = None
         self._closed = threading.Event()
-        for work in (self._measure_all, self._play_all):
-            threading.Thread(target=work, daemon=True).start()
+        self._threads = [
+            threading.Thread(target=work, daemon=True)
+            for work in (self._measure_all, self._play_all)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def known(self, name: str, step: int) -> WhatIf:
         """What was asked before; InvalidInput where it was not."""
@@ -183,11 +190,26 @@ class WhatIfs:
                 self._to_play.put(showing)
             return showing
 
-    def close(self) -> None:
-        """Stop; trials under way are dropped."""
+    def stop(self) -> None:
+        """Begin nothing more; trials under way are dropped."""
         self._closed.set()
-        if self._engine is not None:
-            self._engine.close()
+        self._to_measure.put(None)
+        self._to_play.put(None)
+        with self._engine_lock:
+            if self._engine is not None:
+                self._engine.interrupt()
+
+    def close(self, *, seconds: float = 5.0) -> bool:
+        """Stop; whether all work has come to an end within the time.
+
+        Each thread frees what it made itself: nobody else may touch an engine or an environment
+        that is in use.
+        """
+        self.stop()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _stored(self, recording: Recording, step: int) -> WhatIf | None:
         """What the study measured, where this is its moment and all n are there."""
@@ -204,18 +226,18 @@ class WhatIfs:
     # -- in the background ---------------------------------------------------------------------
 
     def _measure_all(self) -> None:
-        while not self._closed.is_set():
-            what_if = self._to_measure.get()
-            if not self._to_measure.empty():  # somebody has asked for another step since
+        while (what_if := self._to_measure.get()) is not None:
+            if self._closed.is_set() or not self._to_measure.empty():  # or asked for another step
                 what_if.state, what_if.fault = "failed", "dropped for a later question"
                 continue
             try:
                 self._measure(what_if)
-                what_if.state = "done"
+                what_if.state = "failed" if self._closed.is_set() else "done"
             except SafemarginError as error:
                 what_if.state, what_if.fault = "failed", str(error)
             except Exception as error:  # noqa: BLE001 — the page must hear of it, not the terminal
                 what_if.state, what_if.fault = "failed", f"{type(error).__name__}: {error}"
+        self._drop_engine()
 
     def _measure(self, what_if: WhatIf) -> None:
         recording = what_if.recording
@@ -224,23 +246,31 @@ class WhatIfs:
             MomentTask(recording.episode, moment, (n,), recording.earlier_lives)
             for n in self._recordings.study.settings.n_values
         ]
-        if self._engine is None:
-            workers = min(available_cores(), len(tasks))
-            self._engine = make_engine(self._the_job(), "processes", workers=workers)
+        engine = self._engine
+        if engine is None:
+            engine = ProcessEngine(self._the_job(), min(available_cores(), len(tasks)))
+            with self._engine_lock:
+                self._engine = engine
+        if self._closed.is_set():  # while the policy was loaded
+            return
         try:
-            for piece in self._engine.run(tasks):
+            for piece in engine.run(tasks):
                 if isinstance(piece.result, tuple):
                     _add(what_if, piece.result[1])
         except BaseException:
-            self._engine.close()  # its workers may be in the midst of something
-            self._engine = None
+            self._drop_engine()  # its workers may be in the midst of something
             raise
+
+    def _drop_engine(self) -> None:
+        with self._engine_lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
 
     def _play_all(self) -> None:
         player: TrialPlayer | None = None
-        while not self._closed.is_set():
-            showing = self._to_play.get()
-            if not self._to_play.empty():  # as above: play what is looked at now
+        while (showing := self._to_play.get()) is not None:
+            if self._closed.is_set() or not self._to_play.empty():  # as above: what is looked at
                 showing.state, showing.fault = "failed", "dropped for a later question"
                 continue
             try:
@@ -251,6 +281,8 @@ class WhatIfs:
                 showing.state, showing.fault = "failed", str(error)
             except Exception as error:  # noqa: BLE001 — as above
                 showing.state, showing.fault = "failed", f"{type(error).__name__}: {error}"
+        if player is not None:
+            player.close()
 
     def _camera(self) -> Camera | None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -138,9 +139,21 @@ def _explore(options: argparse.Namespace) -> int:
                 print(f"the explorer is at {address}  (Ctrl-C ends it)", flush=True)
 
         try:
-            serve(app, bound, browser=not options.no_browser, started=started)
+            serve(
+                app,
+                bound,
+                browser=not options.no_browser,
+                started=started,
+                ending=app.state.stop,
+            )
         except KeyboardInterrupt:
             print(file=sys.stderr)
+        if not app.state.ended:
+            # A library is in the midst of something in the background that cannot be interrupted
+            # and would be torn apart with the interpreter; nothing of it is to be kept.
+            for output in (sys.stdout, sys.stderr):
+                output.flush()
+            os._exit(OK)
     return OK
 
 

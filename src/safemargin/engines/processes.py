@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO
 
 import cloudpickle
@@ -54,6 +54,7 @@ class ProcessEngine:
         self._job.write(cloudpickle.dumps(job))
         self._job.flush()
         self._workers: list[_Process] = []
+        self._woken, self._waker = Pipe(duplex=False)
         self.workers = workers
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
@@ -64,7 +65,9 @@ class ProcessEngine:
             busy = {worker.connection: worker for worker in self._workers if worker.attempt}
             if not busy:
                 return
-            for connection in wait(list(busy)):
+            for connection in wait([*busy, self._woken]):
+                if connection is self._woken:
+                    return
                 worker = busy[connection]  # type: ignore[index]
                 try:
                     message = pickle.loads(worker.connection.recv_bytes())
@@ -129,9 +132,16 @@ class ProcessEngine:
         theirs.close()
         return _Process(process, Connection(ours.detach()), log)
 
+    def interrupt(self) -> None:
+        """From any thread: let `run` return where it is; it can then only be closed."""
+        with contextlib.suppress(OSError):  # closed meanwhile
+            self._waker.send_bytes(b"stop")
+
     def close(self) -> None:
         """Stop the workers; what they were doing is dropped."""
         for worker in self._workers:
             worker.stop()
         self._workers.clear()
+        self._woken.close()
+        self._waker.close()
         self._job.close()

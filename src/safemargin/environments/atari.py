@@ -138,6 +138,7 @@ def games() -> dict[str, str]:
     except ImportError as error:
         raise MissingExtra("an Atari game", extra="atari") from error
     gym.register_envs(ale_py)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner for each emulator
     return {
         str(spec.kwargs["game"]): name
         for name, spec in gym.registry.items()

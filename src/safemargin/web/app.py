@@ -30,6 +30,9 @@ except ImportError as error:
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """Names that this page answers to; other sites must not reach it through a name of their own."""
 
+PATIENCE = 0.5
+"""Seconds for each kind of work in the background to come to an end."""
+
 
 def create_app(
     study: Study,
@@ -51,11 +54,18 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        films.close()
-        what_ifs.close()
+        stop()
+        ended = [work.close(seconds=PATIENCE) for work in (films, what_ifs)]
+        app.state.ended = all(ended)
+
+    def stop() -> None:
+        films.stop()
+        what_ifs.stop()
 
     app = FastAPI(title="safemargin explorer", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    app.state.stop = stop
+    app.state.ended = False
     version = secrets.token_hex(4)  # pictures are cached by browsers; a later server has others
     fitting = threading.Lock()
 

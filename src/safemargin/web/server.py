@@ -47,11 +47,13 @@ def serve(
     *,
     browser: bool = False,
     started: Callable[[str], None] = lambda address: None,
+    ending: Callable[[], None] = lambda: None,
     query: str = "",
     settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Answer requests until Ctrl-C.
 
+    `ending` is called before open requests are waited for, so that those who wait hear of it.
     `query` is added to the address that a browser opens; `settings` are further ones of uvicorn.
     """
     try:
@@ -63,7 +65,13 @@ def serve(
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=1, **(settings or {})
     )
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            ending()
+            await super().shutdown(sockets)
+
+    server = Server(config)
     started(address)
     if browser:  # connections wait in the socket's queue until the server is up
         threading.Thread(target=webbrowser.open, args=(address + query,), daemon=True).start()
