@@ -223,7 +223,7 @@ def main() -> None:
         parser.error(f"{path} was played with another plan, {kept['plan']}; move it away first")
     played = [Played(**one) for one in kept["played"]] if kept else []
     with ProgressBar() as progress:
-        progress.stage("supervise", total=options.games * len(STRATEGIES), done=len(played))
+        progress.stage("supervised games", total=options.games * len(STRATEGIES), done=len(played))
         for strategies in (("nobody",), STRATEGIES[1:]):  # the pilot first
             pilot = [value for one in played for value in one.criticalities]
             tasks = [

@@ -83,7 +83,7 @@ class ProgressBar:
             self._name, self._steps = name, 0
             self._began = self._printed = time.monotonic()
             self._begun_at = done
-            self._task = self._bars.add_task(STAGES[name], total=total, completed=done, speed="")
+            self._task = self._bars.add_task(STAGES.get(name, name), total=total, completed=done, speed="")
         self._total, self._done = total, done
         if self._task is not None:
             self._bars.update(self._task, total=total, completed=done)
@@ -104,7 +104,7 @@ class ProgressBar:
             self._printed = time.monotonic()
             left = elapsed / (self._done - self._begun_at) * (self._total - self._done)
             print(
-                f"{STAGES[self._name]}: {self._done} of {self._total}, "
+                f"{STAGES.get(self._name, self._name)}: {self._done} of {self._total}, "
                 + (f"{speed}, " if speed else "")
                 + f"about {duration(left)} left",
                 file=sys.stderr,
