@@ -83,7 +83,9 @@ class ProgressBar:
             self._name, self._steps = name, 0
             self._began = self._printed = time.monotonic()
             self._begun_at = done
-            self._task = self._bars.add_task(STAGES.get(name, name), total=total, completed=done, speed="")
+            self._task = self._bars.add_task(
+                STAGES.get(name, name), total=total, completed=done, speed=""
+            )
         self._total, self._done = total, done
         if self._task is not None:
             self._bars.update(self._task, total=total, completed=done)
