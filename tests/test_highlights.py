@@ -164,7 +164,7 @@ def test_a_world_that_does_not_draw(tmp_path: Path) -> None:
     )
     with study:
         study.collect(2, 0, workers=1)
-        with pytest.raises(NoPictures, match="does not draw"):
+        with pytest.raises(NoPictures, match="does not take render_mode"):
             write_highlights(study, tmp_path / "clips", top=1)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from worlds import DrawnWorld, always_first, branching, make_branching, make_drawn_lives
+from worlds import (
+    DrawnWorld,
+    TableWorld,
+    always_first,
+    branching,
+    make_branching,
+    make_drawn_lives,
+)
 
 import safemargin as sm
 from safemargin import stills
@@ -94,16 +104,53 @@ def test_atari_jumps_between_kept_states() -> None:
     camera.close()
 
 
+def make_undrawn(render_mode: str | None = None) -> TableWorld:
+    """Takes the argument, but there is nothing to see."""
+    return TableWorld(branching(40))
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        (EnvironmentSpec.parse(make_branching), "does not draw with render_mode='rgb_array'"),
+        (
+            EnvironmentSpec.parse(make_branching),
+            "does not take render_mode='rgb_array'; let the func",
+        ),
+        (EnvironmentSpec.parse(make_undrawn), "does not draw: it knows no render_mode='rgb_array'"),
         (EnvironmentSpec.parse("Nowhere-v3"), "no pictures: environment 'Nowhere-v3' is unknown"),
     ],
 )
 def test_without_pictures_there_is_a_reason(spec: EnvironmentSpec, reason: str) -> None:
     with pytest.raises(NoPictures, match=reason):
         Camera(spec)
+
+
+@pytest.mark.parametrize(
+    ("backend", "cure"),
+    [
+        ("", "MUJOCO_GL is not set; set MUJOCO_GL=egl (or osmesa)"),
+        (None, "MUJOCO_GL is not set; set MUJOCO_GL=egl (or osmesa)"),
+        ("glfw", "MUJOCO_GL is 'glfw'; set MUJOCO_GL=egl (or osmesa)"),
+        ("nonsense", "MUJOCO_GL is 'nonsense'; set MUJOCO_GL=egl (or osmesa)"),
+    ],
+)
+def test_mujoco_without_opengl_gets_one_sentence(backend: str | None, cure: str) -> None:
+    """In a process of its own: what MuJoCo says there comes from its libraries, or kills it."""
+    pytest.importorskip("mujoco")
+    code = (
+        "from safemargin.environments import EnvironmentSpec\n"
+        "from safemargin.replay import Camera\n"
+        "try: Camera(EnvironmentSpec.parse('Hopper-v5'))\n"
+        "except Exception as error: print(error)\n"
+    )
+    hidden = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    if backend is not None:
+        environment["MUJOCO_GL"] = backend
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == (f"no pictures: MuJoCo finds no OpenGL to draw Hopper-v5 with, {cure}\n")
 
 
 def test_films_fill_up_and_make_room(recordings: Recordings) -> None:
@@ -125,7 +172,7 @@ def test_films_fill_up_and_make_room(recordings: Recordings) -> None:
 
 def test_films_tell_why_there_are_none(recordings: Recordings) -> None:
     films = Films(lambda: Camera(EnvironmentSpec.parse(make_branching)))
-    with pytest.raises(NoPictures, match="does not draw"):
+    with pytest.raises(NoPictures, match="does not take render_mode"):
         films.picture(recordings.open("natural-0-0"), 0)
     films.close()
 

@@ -317,7 +317,7 @@ def test_without_pictures_trials_are_played_all_the_same(tmp_path: Path) -> None
             assert all(take["repeats"] and take["frames"] == 0 for take in takes.values())
             assert client.get(f"{place}/2/best/0").status_code == 404
             told = client.get("/api/episodes/natural-0-0/frames/0").json()["detail"]
-            assert "does not draw with render_mode='rgb_array'" in told
+            assert "does not take render_mode='rgb_array'; let the function" in told
 
 
 def test_a_port_in_use(drawn_study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import sys
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,18 +157,44 @@ def render(env: Env) -> Picture:
 def drawing_environment(spec: EnvironmentSpec) -> Env:
     """The environment with render_mode='rgb_array'; as it is where it draws so already."""
     arguments = {**spec.arguments, "render_mode": "rgb_array"}
+    refused = False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a mode is not known is told below
         try:
             env = EnvironmentSpec(spec.text, arguments, spec.factory).make()
         except SafemarginError:
+            refused = True
             env = _as_it_is(spec)
     if env.render_mode == "rgb_array" and "rgb_array" in env.metadata.get("render_modes", ()):
+        if hasattr(env.unwrapped, "mujoco_renderer") and not _opengl_in_reach():
+            env.close()
+            raise _no_opengl(spec)
         return env
+    made_by_function = spec.factory is not None or ":" in spec.name
     env.close()
-    raise NoPictures(
-        f"no pictures: {spec.name} does not draw with render_mode='rgb_array'"
-        + ("" if spec.factory is None and ":" not in spec.name else "; let its maker take it")
+    if refused and made_by_function:
+        raise NoPictures(
+            f"no pictures: {spec.name} does not take render_mode='rgb_array'; let the function "
+            "that makes it take the argument and hand it on"
+        )
+    raise NoPictures(f"no pictures: {spec.name} does not draw: it knows no render_mode='rgb_array'")
+
+
+def _opengl_in_reach() -> bool:
+    """Whether MuJoCo may be let draw; where it cannot, it ends the whole process or worse."""
+    backend = os.environ.get("MUJOCO_GL")
+    if backend in ("egl", "osmesa"):
+        return True
+    screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return backend in (None, "glfw") and (screen or not sys.platform.startswith("linux"))
+
+
+def _no_opengl(spec: EnvironmentSpec) -> NoPictures:
+    backend = os.environ.get("MUJOCO_GL")
+    now = f"MUJOCO_GL is {backend!r}" if backend else "MUJOCO_GL is not set"
+    cure = {"egl": "osmesa", "osmesa": "egl"}.get(backend or "", "egl (or osmesa)")
+    return NoPictures(
+        f"no pictures: MuJoCo finds no OpenGL to draw {spec.name} with, {now}; set MUJOCO_GL={cure}"
     )
 
 
@@ -173,7 +202,15 @@ def _as_it_is(spec: EnvironmentSpec) -> Env:
     try:
         return spec.make()
     except SafemarginError as error:
+        if os.environ.get("MUJOCO_GL") and _through_mujoco(error):
+            raise _no_opengl(spec) from error
         raise NoPictures(f"no pictures: {error}") from error
+
+
+def _through_mujoco(error: SafemarginError) -> bool:
+    """Whether it was MuJoCo, looking for its OpenGL, that raised it."""
+    frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ else []
+    return any("mujoco" in Path(frame.filename).parts for frame in frames)
 
 
 def _differs(recording: Recording, step: int) -> NoPictures:
