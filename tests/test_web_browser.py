@@ -290,6 +290,7 @@ def test_the_step_box_never_tells_a_step_that_is_not_shown(page: Page) -> None:
 def test_measured_losses_and_a_verdict(page: Page) -> None:
     moment = page.script("view.episode.moment")
     page.script("goTo(view.episode.moment)")
+    assert page.script("PHASES[view.study.episodes[0].phase]") in page.text("phases-help")
     measured = page.script("view.episode.measured")
     assert page.script("document.querySelectorAll('#measured .loss').length") == len(measured) == 3
     assert "on average" in page.text("measured-verdict")
@@ -300,6 +301,9 @@ def test_measured_losses_and_a_verdict(page: Page) -> None:
     page.press("w")
     page.wait("shown.data !== null && shown.data.state === 'done'", 60)
     assert page.text("what-if-verdict") == page.script("verdict(shown.data.results, accepted())")
+    page.wait("shown.takes.worst !== undefined", 60)
+    courses = page.script("document.getElementById('courses').data.map(each => each.line)")
+    assert courses[-1]["dash"]  # what happened, on top of all others
     marks = page.script("document.getElementById('losses').layout.annotations.map(a => a.text)")
     assert "mean" in marks
     page.click("what-if-close")
@@ -369,6 +373,44 @@ def test_after_the_server_has_ended(chromium: webdriver.Chrome, drawn_study: Pat
     page.complaints()  # of the browser itself, that nobody answers
 
 
+@contextlib.contextmanager
+def as_wide_as(driver: webdriver.Chrome, width: int) -> Iterator[None]:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_on_a_phone(page: Page, drawn_study: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    assert main(["report", str(drawn_study), "-o", str(target)]) == 0
+    capable = "document.documentElement.scrollWidth <= 400"
+    with as_wide_as(page.driver, 400):
+        page.wait(capable)
+        assert page.script("document.getElementById('scrubber').clientWidth") > 300
+        page.driver.get(target.as_uri())
+        page.wait("document.querySelectorAll('#densities .heatmaplayer image').length === 3")
+        assert page.script(capable)
+        lefts = page.script(  # one below the other
+            "[...document.querySelectorAll('#densities .heatmaplayer image')]"
+            ".map(image => Math.round(image.getBoundingClientRect().left))"
+        )
+        assert len(set(lefts)) == 1
+        subtitle = "document.getElementById('subtitle')"
+        assert page.script(f"{subtitle}.scrollWidth <= {subtitle}.clientWidth")
+
+
+def test_bounds_can_be_told_apart(page: Page, drawn_study: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    assert main(["report", str(drawn_study), "-o", str(target), "--top", "0"]) == 0
+    page.driver.get(target.as_uri())
+    page.wait("document.querySelectorAll('#bounds .scatterlayer .trace').length === 3")
+    lines = page.script("document.getElementById('bounds').data.map(each => each.line)")
+    assert len({line["color"] for line in lines}) == len({line["dash"] for line in lines}) == 3
+    hidden = "getComputedStyle(document.querySelector('#bounds .modebar')).opacity === '0'"
+    page.wait(hidden)  # until the mouse comes
+
+
 def test_the_report_opens_from_a_mail_attachment(
     chromium: webdriver.Chrome, drawn_study: Path, tmp_path: Path
 ) -> None:
@@ -380,6 +422,13 @@ def test_the_report_opens_from_a_mail_attachment(
     assert page.script("performance.getEntriesByType('resource').length") == 0  # all is inside
     assert page.script("document.querySelectorAll('#cards .card img').length") == 10
     assert "random action" in page.text("lead")
+    card = page.driver.find_element(By.CSS_SELECTOR, "#cards .card").text
+    assert "on average" in card
+    assert f"safemargin explore {drawn_study} --episode" in card
+    assert "natural: one step of the episode was drawn at random" in page.text("phases-help")
+    page.slide("lookup-proxy", 1e6)
+    page.wait("document.getElementById('lookup').textContent === '?'")
+    assert page.text("lookup-text") == "above every measured proxy, so nothing is promised"
     page.slide("tolerance", 200)
     page.slide("lookup-proxy", 1)
     page.wait("document.getElementById('lookup').textContent === '4'")

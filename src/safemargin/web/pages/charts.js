@@ -26,8 +26,18 @@ function axis(more) {
   return Object.assign(lines, more);
 }
 
-const CONFIG = {displaylogo: false, responsive: true, displayModeBar: "hover",
+// Its tools show only under the mouse (style.css): they would cover titles.
+const CONFIG = {displaylogo: false, responsive: true,
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+
+// Lines that lie close together: neighbours differ in colour and in dashes, on light and on dark.
+const LINES = [["#3d8bd9", "solid"], ["#e08a00", "dash"], ["#1f9e74", "dot"], ["#cf5fa2", "dashdot"],
+  ["#8274e8", "longdash"], ["#d9542b", "solid"], ["#8a8f2b", "dot"]];
+
+function lineStyle(i) {
+  const [color, dash] = LINES[i % LINES.length];
+  return {color, dash, width: 2};
+}
 
 // A margin as a coloured pill; grey with a question mark where nothing is known.
 function badge(margin, n_values, unknown = false) {

@@ -120,9 +120,9 @@ function drawHeatmap(chosen, level) {
 }
 
 function drawBounds(chosen, level) {
-  const c = colours(), grid = chosen.grid[0], last = Math.max(tables.n_values.length - 1, 1);
+  const grid = chosen.grid[0];
   const lines = tables.n_values.map((n, i) => ({x: grid, y: chosen.upper[i], mode: "lines",
-    name: `n = ${n}`, line: {width: 1.6, color: mix(c.middle, c.accent, i / last)},
+    name: `n = ${n}`, line: lineStyle(i),
     hovertemplate: `n = ${n}: at most %{y:.4g}<extra></extra>`}));
   Plotly.react("bounds", lines, baseLayout({height: 380, hovermode: "x unified",
     showlegend: true, legend: {orientation: "h", y: -0.2},
@@ -175,6 +175,8 @@ function cardOf(moment, rank, most) {
 
 // -- densities --------------------------------------------------------------------------------
 
+const NARROW = matchMedia("(max-width: 640px)");
+
 function drawDensities() {
   const info = data.densities;
   element("densities-section").hidden = !info;
@@ -183,7 +185,7 @@ function drawDensities() {
     ? `; the ${info.dropped} with the highest proxies are left out, as in the paper` : "";
   element("densities-text").textContent = "True criticality (the mean loss after n random actions) "
     + `given the proxy: bright where moments are likely. Each dot is a moment${left_out}.`;
-  const columns = Math.min(info.panels.length, 3);
+  const columns = Math.min(info.panels.length, NARROW.matches ? 1 : 3);
   const rows = Math.ceil(info.panels.length / columns), height = 250 * rows + 100;
   const layout = baseLayout({height, margin: {l: 58, r: 14, t: 34, b: 84}, annotations: [],
     grid: {rows, columns, pattern: "independent", xgap: 0.14, ygap: 0.28},
@@ -220,7 +222,7 @@ function panelTraces(panel, i, confidence) {
 function addPanel(layout, panel, i, columns, count) {
   const suffix = suffixOf(i), ends = list => [list[0], list[list.length - 1]];
   const [low, high] = ends(panel.criticality);
-  layout["xaxis" + suffix] = axis({range: ends(panel.proxy), zeroline: false,
+  layout["xaxis" + suffix] = axis({range: ends(panel.proxy), zeroline: false, nticks: 6,
     title: i >= count - columns ? {text: data.proxy_text, standoff: 4} : undefined});
   layout["yaxis" + suffix] = axis({range: low === high ? undefined : [low, high], zeroline: false,
     title: i % columns === 0 ? {text: "loss"} : undefined});
@@ -245,8 +247,8 @@ function drawProxies() {
     y: upwards.map(each => each.text), x: upwards.map(each => each.mean_margin),
     marker: {color: upwards.map(each => each.holds ? c.accent : c.high)},
     hovertemplate: "mean margin %{x:.3g}<extra>%{y}</extra>"}],
-  baseLayout({height: 60 + 34 * ranked.length, margin: {l: 160, r: 14, t: 4, b: 36},
-    xaxis: axis({title: {text: "mean margin", standoff: 4}}), yaxis: axis({})}),
+  baseLayout({height: 60 + 34 * ranked.length, margin: {l: 60, r: 14, t: 4, b: 36},
+    xaxis: axis({title: {text: "mean margin", standoff: 4}}), yaxis: axis({automargin: true})}),
   {...CONFIG, displayModeBar: false});
   const heads = ["mean margin", "margins broken", "coverage", "coverage, worst fifth",
     "keeps its promise"];
@@ -263,6 +265,7 @@ tellFacts();
 beginMargins();
 drawDensities();
 drawProxies();
+NARROW.addEventListener("change", drawDensities);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (tables.tables.length) drawMargins();
   drawDensities();

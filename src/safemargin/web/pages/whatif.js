@@ -90,8 +90,8 @@ function drawLosses() {
     text: results.map(each => `${randomActions(each.n)} ${costs(each.mean, null, each.n !== 1)}`),
     hovertemplate: "%{text} on average (%{customdata})<extra></extra>"};
   const level = tolerance(), last = results[results.length - 1], shapes = [];
-  const annotations = [{x: place.get(last.n), y: last.mean, xanchor: "left", xshift: 8,
-    text: "mean", showarrow: false, font: {size: 11, color: c.low}}];
+  const annotations = [{x: place.get(last.n), y: last.mean, xanchor: "left", xshift: 6,
+    yanchor: "bottom", yshift: 2, text: "mean", showarrow: false, font: {size: 11, color: c.low}}];
   if (view.margins) {
     shapes.push({type: "line", xref: "paper", x0: 0, x1: 1, y0: level, y1: level,
       line: {color: c.accent, width: 1, dash: "dash"}});
