@@ -41,6 +41,13 @@ class Server:
         assert port is not None
         return port
 
+    def stall(self) -> None:
+        """It stands still, and closes nothing."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """As kill -9 does."""
         os.kill(self.process.pid, signal.SIGKILL)
@@ -48,6 +55,7 @@ class Server:
 
     def stop(self) -> None:
         if self.process.poll() is None:
+            self.resume()
             self.process.send_signal(signal.SIGINT)
             self.process.communicate(timeout=30)
 
@@ -75,7 +83,8 @@ class Person:
         self.fleet = self.hear("fleet")
 
     def say(self, **message: Any) -> None:
-        self._socket.send(json.dumps(message))
+        """As a page does that has just heard of the server: its clock is this machine's."""
+        self._socket.send(json.dumps({"beat": time.monotonic(), **message}))
 
     def hear(self, kind: str, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
         """The next message of a kind that is as wanted."""

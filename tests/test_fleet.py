@@ -56,6 +56,9 @@ class Link:
     def send(self, message: dict[str, Any]) -> None:
         self.heard.append(message)
 
+    def takes(self) -> bool:
+        return not self.closed
+
     def close(self, why: str) -> None:
         self.closed = why
 
@@ -108,7 +111,8 @@ def test_take_over_act_and_hand_back(log: sm.AuditLog) -> None:
     fleet.take(ann.person, agent)
     assert link.last("taken") == {"kind": "taken", "by": "Ann"}
     assert agent.to_dict()["control"] == "Ann"
-    fleet.act(ann.person, agent, 0, 0, 1)  # the agent has not asked yet: too early, not an error
+    with pytest.raises(InvalidInput, match="too late: arm does not wait for this action"):
+        fleet.act(ann.person, agent, 0, 0, 1)  # it has not asked
     assert "action" not in [each["kind"] for each in link.heard]
     fleet.see(agent, 1, JPEG)
     fleet.report(agent, report(1, waits=True))
@@ -117,7 +121,8 @@ def test_take_over_act_and_hand_back(log: sm.AuditLog) -> None:
         fleet.act(ann.person, agent, 0, 1, 2)
     fleet.act(ann.person, agent, 0, 1, 1)
     assert link.last("action") == {"kind": "action", "episode": 0, "step": 1, "action": 1}
-    fleet.act(ann.person, agent, 0, 1, 0)  # the same decision is not answered twice
+    with pytest.raises(InvalidInput, match="too late"):
+        fleet.act(ann.person, agent, 0, 1, 0)  # the same decision is not answered twice
     fleet.report(agent, report(2, waits=True))
     fleet.act(ann.person, agent, 0, 2, None)
     assert link.last("action")["action"] is None
@@ -135,6 +140,30 @@ def test_take_over_act_and_hand_back(log: sm.AuditLog) -> None:
         fleet.act(ann.person, agent, 0, 2, 0)
     with pytest.raises(InvalidInput, match="arm is not yours to hand back"):
         fleet.hand_back(ann.person, agent)
+
+
+def test_an_action_that_does_not_reach_the_agent(log: sm.AuditLog) -> None:
+    fleet, link = Fleet(log), Link()
+    ann = Page(fleet, "Ann")
+    agent = fleet.join(HELLO, link)
+    fleet.take(ann.person, agent)
+    fleet.report(agent, report(0, waits=True))
+    link.close("it ends")
+    with pytest.raises(InvalidInput, match="too late: arm cannot be reached any more; not done"):
+        fleet.act(ann.person, agent, 0, 0, 1)
+    assert kinds(log)[-1] == "taken"  # nothing is claimed to have been done
+    link.closed = ""
+    fleet.act(ann.person, agent, 0, 0, 1)
+    fleet.depart(agent, link, "lost", "its connection broke off")
+    assert "it is not known whether the last action reached it" in list(log)[-1].text
+    assert ann.notes[-1].startswith("arm, which you steer, is lost: its connection broke off; it")
+    link = Link()
+    fleet.join(HELLO, link)
+    fleet.report(agent, report(0, waits=True))
+    fleet.act(ann.person, agent, 0, 0, 1)
+    fleet.report(agent, report(1, waits=True))  # it took it
+    fleet.depart(agent, link, "lost", "its connection broke off")
+    assert list(log)[-1].text == "arm is lost: its connection broke off"
 
 
 def test_two_people_want_the_same_agent(log: sm.AuditLog) -> None:
@@ -455,6 +484,40 @@ def opened_page(client: TestClient, name: str) -> Iterator[Any]:
         yield socket
 
 
+def act(step: int, **changes: Any) -> dict[str, Any]:
+    """What a page sends that has just heard of the server."""
+    place = {"agent": 0, "episode": 0, "step": step, "action": 1}
+    return {"do": "act", **place, "beat": time.monotonic(), **changes}
+
+
+def test_an_action_from_before_a_stall_is_refused(client: TestClient, log: sm.AuditLog) -> None:
+    with (
+        client.websocket_connect(AGENTS, headers=BEARER) as agent,
+        opened_page(client, "Ann") as page,
+    ):
+        agent.send_json(hello())
+        until(agent, "welcome")
+        page.send_json({"do": "look", "agent": 0})
+        page.send_json({"do": "take", "agent": 0, "beat": time.monotonic() - 32})
+        assert until(page, "note")["text"] == (
+            "too late: the server had been out of reach for 32 s; not done"
+        )
+        page.send_json({"do": "take", "agent": 0, "beat": time.monotonic()})
+        until(agent, "taken")
+        agent.send_json({"kind": "decision", "step": 1, "margin": 0, "waits": True})
+        while not until(page, "seen").get("waiting"):
+            pass
+        for beat in (time.monotonic() - 4, float("nan"), None, "x"):
+            page.send_json(act(1, beat=beat))
+            told = until(page, "note")
+            assert told["undone"] == "act"
+            assert "too late" in told["text"] or "needs the number of the last" in told["text"]
+        assert "action" not in kinds(log)
+        page.send_json(act(1, beat=until(page, "beat")["beat"]))  # heard just now
+        assert until(agent, "action")["action"] == 1
+    assert kinds(log).count("action") == kinds(log).count("taken") == 1
+
+
 def test_from_an_agent_to_a_page_and_back(client: TestClient) -> None:
     with client.websocket_connect(AGENTS, headers=BEARER) as agent:
         agent.send_json(hello())
@@ -476,7 +539,7 @@ def test_from_an_agent_to_a_page_and_back(client: TestClient) -> None:
             )
             while not until(page, "seen")["waiting"]:
                 pass
-            page.send_json({"do": "act", "agent": 0, "episode": 0, "step": 1, "action": 1})
+            page.send_json(act(1))
             assert until(agent, "action")["action"] == 1
             page.send_json({"do": "give", "agent": 0})
             until(agent, "free")
@@ -508,7 +571,7 @@ def test_two_pages_take_over_at_once(client: TestClient, log: sm.AuditLog) -> No
             loser, second = ("Ben", ben) if winner == "Ann" else ("Ann", ann)
             assert told[winner] == f"{loser} wants arm, too. You have it."
             assert f"{winner} took arm over before you" in told[loser]
-            second.send_json({"do": "act", "agent": 0, "episode": 0, "step": 0, "action": 1})
+            second.send_json(act(0))
             assert "not yours to steer" in until(second, "note")["text"]
     assert kinds(log).count("taken") == kinds(log).count("refused") == 1
 
@@ -555,7 +618,7 @@ def test_an_agent_by_plain_http(client: TestClient, fleet: Fleet, log: sm.AuditL
         asking.start()
         while not until(page, "seen")["waiting"]:
             pass
-        page.send_json({"do": "act", "agent": 0, "episode": 0, "step": 1, "action": 1})
+        page.send_json(act(1))
         asking.join(30)
     assert told == [{"taken": True, "answered": True, "action": 1}]
     assert client.delete("/agents/arm", headers=BEARER).json() == {"said": "goodbye"}

@@ -15,7 +15,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("websockets")
 pytest.importorskip("selenium")
 
-from fleet_server import TOKEN, Person, Server, running
+from fleet_server import TOKEN, Person, Server, running, wait_until
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -191,6 +191,53 @@ def test_the_server_goes_and_comes_back(chromium: webdriver.Chrome, folder: Path
     assert all("WebSocket connection" in text for text in page.complaints())
     with sm.AuditLog(own / "watch.db") as log:
         log.check()
+
+
+def test_a_server_that_stalls_is_noticed_and_does_nothing_late(
+    chromium: webdriver.Chrome, folder: Path
+) -> None:
+    own = folder / "stalls"
+    own.mkdir()
+    with running(own, *options(folder)) as server:
+        page = opened(chromium, server)
+        page.driver.find_elements(By.CSS_SELECTOR, ".tile")[0].click()
+        page.press("t")
+        page.wait("stateOf(view.agents[view.looks]) === 'mine' && view.seen?.waiting")
+        server.stall()
+        page.press("2")  # the page cannot know yet
+        page.wait("!document.getElementById('away').hidden", 10)
+        assert "cannot be reached" in page.text("away")
+        page.press("2")
+        page.driver.execute_async_script("setTimeout(arguments[0], 500)")
+        server.resume()
+        page.wait("document.getElementById('away').hidden")
+        page.wait("document.getElementById('notes').textContent.includes('too late')")
+        assert not [entry for entry in entries(own, "agent 1") if entry.kind == "action"]
+        page.wait("view.seen?.waiting")
+        page.press("1")  # the same decision can still be answered
+        page.wait("view.agents[view.looks].human_actions === 1")
+        page.driver.get("about:blank")
+        assert len([each for each in entries(own, "agent 1") if each.kind == "action"]) == 1
+
+
+def test_who_leaves_the_page_in_the_same_tab_is_gone(
+    chromium: webdriver.Chrome, folder: Path
+) -> None:
+    own = folder / "leaves"
+    own.mkdir()
+    with running(own, *options(folder), "--grace", "1") as server:
+        page = opened(chromium, server)
+        page.driver.find_elements(By.CSS_SELECTOR, ".tile")[0].click()
+        page.press("t")
+        page.wait("stateOf(view.agents[view.looks]) === 'mine'")
+        # As where the browser keeps the page for "back": it is hidden, and nothing is destroyed.
+        page.driver.execute_script("dispatchEvent(new PageTransitionEvent('pagehide'))")
+        wait_until(lambda: entries(own, "agent 1")[-1].kind == "handed-back", "the agent to go on")
+        page.driver.execute_script(
+            "dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))"
+        )
+        page.wait("view.connected && view.agents[0].control === null")
+        page.driver.get("about:blank")
 
 
 def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) -> None:

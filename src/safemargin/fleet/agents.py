@@ -23,6 +23,9 @@ class Link(Protocol):
     def send(self, message: dict[str, Any]) -> None:
         """Tell the agent; never waits."""
 
+    def takes(self) -> bool:
+        """Whether the agent can be told something now."""
+
     def close(self, why: str) -> None:
         """End the connection."""
 
@@ -41,6 +44,8 @@ class Agent:
     held_since: float = 0.0
     waiting: bool = False
     """A person has it, and it waits for their action."""
+    unconfirmed: bool = False
+    """A person's action was sent, and nothing was heard of the agent since."""
     report: Report | None = None
     margin: int = 0
     proxy: float | None = None

@@ -121,6 +121,9 @@ class _Runner:
     def send(self, message: dict[str, Any]) -> None:
         self.steering.heard(message)
 
+    def takes(self) -> bool:
+        return not self._ended
+
     def close(self, why: str) -> None:
         self.steering.heard({"kind": "stop", "why": why})
 

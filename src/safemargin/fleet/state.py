@@ -11,13 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from safemargin.audit import AuditLog
-from safemargin.decisions import Decision
 from safemargin.errors import InvalidInput
 from safemargin.fleet.agents import Agent, Link, Status
 from safemargin.fleet.journal import Journal, situation
+from safemargin.fleet.judging import judged
 from safemargin.fleet.messages import Hello, Report, read_action
 from safemargin.fleet.people import People, Person
 from safemargin.fleet.pictures import pace_pictures
@@ -31,6 +29,7 @@ GRACE = 20.0
 MOST_AGENTS = 1000
 CALL_PICTURES = 5.0
 """Seconds between two calls of one agent that are logged with a picture."""
+UNCONFIRMED = "; it is not known whether the last action reached it"
 
 
 class Fleet:
@@ -128,7 +127,11 @@ class Fleet:
         """An agent is gone: it left, died, or its connection broke off (lost)."""
         if agent.link is not link:
             return  # it has a new connection
+        if agent.control is not None and status == "lost":
+            reason += UNCONFIRMED if agent.unconfirmed else ""
+            self.journal.tell(agent.control, f"{agent.name}, which you steer, is lost: {reason}")
         agent.link, agent.status, agent.reason, agent.waiting = None, status, reason, False
+        agent.unconfirmed = False
         if agent.monitor is not None:
             agent.monitor.end_episode(counted=False)
         self._record(status, agent, why=reason or None)
@@ -147,7 +150,8 @@ class Fleet:
             report.step,
         )
         if report.margin is None:
-            report = self._judged(agent, report, before if again else None)
+            report = judged(agent, report, before if again else None)
+        agent.unconfirmed = agent.unconfirmed and again
         agent.report = report
         agent.margin, agent.proxy = report.margin or 0, report.proxy
         agent.heard_at = time.time()
@@ -183,27 +187,6 @@ class Fleet:
             self._show_at_once(agent)
         if report.waits and not held and agent.link is not None:
             agent.link.send({"kind": "free"})  # the news crossed its question
-
-    def _judged(self, agent: Agent, report: Report, before: Report | None) -> Report:
-        """The same report with what the server's own monitor says to its scores."""
-        if before is not None:
-            return replace(before, waits=report.waits)
-        if agent.monitor is None:
-            raise InvalidInput(
-                "this server has no margins file, so a decision needs its margin; start it with "
-                "one, or give the agent a monitor"
-            )
-        said: Decision = agent.monitor.step(np.array(report.scores))
-        return replace(
-            report,
-            margin=said.margin,
-            proxy=said.proxy if said.proxy - said.proxy == 0 else None,
-            call=said.call,
-            outside=said.outside,
-            muted=said.muted,
-            void=said.void,
-            why=said.why if said.call or said.outside or said.void else "",
-        )
 
     def see(self, agent: Agent, step: int, picture: bytes) -> None:
         """A picture of what the agent sees."""
@@ -288,8 +271,10 @@ class Fleet:
             raise InvalidInput(f"{agent.name} is not yours to steer; take it over first")
         report = agent.report
         if not agent.waiting or report is None or (report.episode, report.step) != (episode, step):
-            return  # a key pressed a moment too early or too late
+            raise InvalidInput(f"too late: {agent.name} does not wait for this action; not done")
         action = read_action(action, agent.hello, agent.actions)
+        if agent.link is None or not agent.link.takes():
+            raise InvalidInput(f"too late: {agent.name} cannot be reached any more; not done")
         taken = report.proposed if action is None else action
         self._record(
             "action",
@@ -307,8 +292,8 @@ class Fleet:
         )
         agent.waiting = False
         agent.human_actions += 1
-        if agent.link is not None:
-            agent.link.send({"kind": "action", "episode": episode, "step": step, "action": action})
+        agent.unconfirmed = True
+        agent.link.send({"kind": "action", "episode": episode, "step": step, "action": action})
         self._changed(agent)
 
     def hand_back(self, person: Person, agent: Agent) -> None:

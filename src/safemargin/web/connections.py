@@ -8,7 +8,7 @@ import json
 import time
 from typing import Any
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
 from safemargin.fleet.agents import Agent, Status
@@ -133,6 +133,11 @@ class AgentConnection(Connection):
         """Tell the agent; one that does not read is cut off."""
         if not self.put(message):
             self.end(TRY_LATER, "the agent does not read what it is told")
+
+    def takes(self) -> bool:
+        """Whether the agent can be told something now."""
+        connected = self.websocket.client_state is WebSocketState.CONNECTED
+        return connected and self.ending is None and not self.outgoing.full()
 
     def close(self, why: str) -> None:
         """End the connection."""

@@ -29,6 +29,8 @@ TICK = 0.05
 """Seconds between two messages to pages."""
 BEAT = 1.0
 """Seconds between two signs of life to agents."""
+PAGE_BEAT = 0.5
+"""… and to pages."""
 TIDY = 10.0
 """Seconds between two times that the log's journal is put in order."""
 MOST_PAGES = 64
@@ -152,10 +154,15 @@ def create_fleet_app(
 
 async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:
     """Tell pages what is new, agents that the server lives, and mind who is gone."""
-    beat = 0.0
+    beat = page_beat = 0.0
     while True:
         await asyncio.sleep(TICK)
         publish(fleet)
+        if time.monotonic() - page_beat >= PAGE_BEAT:
+            page_beat = time.monotonic()
+            for each in tuple(fleet.pages):
+                if isinstance(each, PageConnection):
+                    each.beat()
         if time.monotonic() - beat >= BEAT:
             beat = time.monotonic()
             for agent in fleet.agents:

@@ -23,6 +23,9 @@ MOST_ROWS = 200_000
 BUSY = 4
 """With so many messages on their way, a page is told no more; what is new is put together."""
 
+OLDEST = 3.0
+"""Seconds since the last beat that a page heard, from which on what it asks for is refused."""
+
 
 @dataclass(slots=True)
 class News:
@@ -89,6 +92,11 @@ class PageConnection(Connection):
         ):
             self.send({"kind": "seen", **agents[looked].seen()})
 
+    def beat(self) -> None:
+        """A sign of life; the page sends its number back with what it wants done."""
+        if self.outgoing.qsize() < BUSY:
+            self.send({"kind": "beat", "beat": time.monotonic()})
+
     async def run(self) -> None:
         try:
             await super().run()
@@ -137,6 +145,7 @@ class PageConnection(Connection):
         told = None if name is None else read_name(name, "your name")
         self.person = self.fleet.arrive(secret, told)
         self.send(self.fleet.snapshot())
+        self.beat()
         self.send({"kind": "you", "name": self.person.name})
         for agent in self.fleet.agents:
             if agent.picture is not None:
@@ -147,6 +156,7 @@ class PageConnection(Connection):
     def _steer(self, wanted: str, message: dict[str, Any]) -> None:
         agent = self._agent(message)
         try:
+            self._check_age(wanted, message.get("beat"))
             if wanted == "take":
                 self.fleet.take(self.person, agent, force=message.get("force") is True)
             elif wanted == "give":
@@ -157,7 +167,19 @@ class PageConnection(Connection):
                     raise InvalidInput("an action needs the episode and step that it is for")
                 self.fleet.act(self.person, agent, episode, step, message.get("action"))
         except InvalidInput as error:  # nothing is wrong with the page: it is just not possible
-            self.send({"kind": "note", "text": str(error)})
+            self.send({"kind": "note", "text": str(error), "undone": wanted})
+
+    def _check_age(self, wanted: str, beat: Any) -> None:
+        """InvalidInput for what was asked before the server or the network stalled."""
+        if beat is None and wanted != "act":
+            return
+        if type(beat) not in (int, float):
+            raise InvalidInput("an action needs the number of the last beat that the page heard")
+        age = time.monotonic() - beat
+        if not age <= OLDEST:
+            raise InvalidInput(
+                f"too late: the server had been out of reach for {age:.0f} s; not done"
+            )
 
     def _agent(self, message: dict[str, Any]) -> Agent:
         place = message.get("agent")

@@ -17,6 +17,9 @@ SILENCE = 10.0
 LONGEST_WAIT = 20.0
 """Seconds that a decision waits for a person's action before it is to be sent again."""
 
+ASKS_AGAIN = 3.0
+"""Seconds that such an agent may take to send a decision again that waits."""
+
 
 class PlainAgent:
     """The way to one such agent: what it is to know waits for its next request."""
@@ -42,6 +45,11 @@ class PlainAgent:
         elif kind == "stop":
             self.stop = message["why"]
         self._changed.set()
+
+    def takes(self) -> bool:
+        """Whether it waits for an answer, or has just done so and will ask again."""
+        recent = time.monotonic() - self.heard_at < ASKS_AGAIN
+        return self.stop is None and (self.waiting > 0 or recent)
 
     def close(self, why: str) -> None:
         """Tell it to stop, since there is nothing else to close."""

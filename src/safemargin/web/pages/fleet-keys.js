@@ -45,7 +45,7 @@ function wantedAction(agent) {
 
 function mineNow() {
   const agent = view.looks === null ? null : view.agents[view.looks];
-  return agent && stateOf(agent) === "mine" ? agent : null;
+  return view.connected && agent && stateOf(agent) === "mine" ? agent : null;
 }
 
 // Answer the decision that waits, if a key says how.

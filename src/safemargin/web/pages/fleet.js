@@ -3,10 +3,12 @@
 
 const CALL = 1, OUTSIDE = 2, HUMAN = 4, VOID = 8;
 const LONG = 1800, SILENT = 6;
+const STALLED = 3;  // seconds of silence after which the server is taken for gone; it beats twice a second
+const ABANDON = 15;  // … after which another connection is tried
 const LINGER = 3;  // seconds that a call stays in sight, however short it was
 const view = {
   agents: [], about: {}, me: "", looks: null, seen: null, entries: [], connected: false,
-  offset: 0, socket: null, tries: 0, received: 0, timeline: null, sound: false,
+  offset: 0, socket: null, tries: 0, received: 0, heardAt: 0, stalled: false, beat: null, timeline: null, sound: false,
 };
 const byId = name => document.getElementById(name);
 const make = (tag, name = "", text = "") => {
@@ -49,7 +51,10 @@ function begin() {
   beginKeys();
   beginTimeline();
   connect();
+  addEventListener("pagehide", disconnect);  // else a page kept for "back" would seem to be watched
+  addEventListener("pageshow", event => { if (event.persisted && !view.socket) connect(); });
   setInterval(everySecond, 1000);
+  setInterval(mindSilence, 250);
   requestAnimationFrame(draw);
 }
 
@@ -64,21 +69,66 @@ function connect() {
     socket.send(JSON.stringify({ do: "hello", secret: secret(), ...(name ? { name } : {}) }));
   };
   socket.onmessage = event => {
+    view.heardAt = Date.now();
+    if (view.stalled) comeBack();
     if (typeof event.data === "string") heard(JSON.parse(event.data));
     else saw(event.data);
   };
   socket.onclose = () => {
-    view.connected = false;
+    disconnect();
     view.tries += 1;
-    document.body.classList.add("away");
-    byId("away").hidden = false;
-    byId("away").textContent = "The server cannot be reached. What you see is what was last known; trying again …";
-    setTimeout(connect, Math.min(3000, 300 * view.tries));
+    showAway();
+    view.retry = setTimeout(connect, Math.min(3000, 300 * view.tries));
   };
 }
 
+function disconnect() {
+  clearTimeout(view.retry);
+  const socket = view.socket;
+  view.connected = view.stalled = false;
+  view.socket = view.beat = null;
+  if (!socket) return;
+  socket.onopen = socket.onmessage = socket.onclose = null;
+  socket.close();
+}
+
+function showAway() {
+  releaseKeys();
+  document.body.classList.add("away");
+  byId("away").hidden = false;
+  byId("away").textContent = "The server cannot be reached. What you see is what was last known; trying again …";
+}
+
+function showReached() {
+  const fault = view.about.log_fault;
+  document.body.classList.remove("away");
+  byId("away").hidden = !fault;
+  byId("away").textContent = fault ? "The log is not written: " + fault : "";
+}
+
+// A server or network that stalls closes nothing: only its silence tells.
+function mindSilence() {
+  if (!view.socket || (!view.connected && !view.stalled)) return;
+  const silence = (Date.now() - view.heardAt) / 1000;
+  if (silence > ABANDON) {
+    disconnect();
+    connect();
+  } else if (silence > STALLED && view.connected) {
+    view.connected = false;
+    view.stalled = true;
+    showAway();
+  }
+}
+
+function comeBack() {
+  view.stalled = false;
+  view.connected = true;
+  showReached();
+  say({ do: "look", agent: view.looks });
+}
+
 function say(message) {
-  if (view.connected) view.socket.send(JSON.stringify(message));
+  if (view.connected) view.socket.send(JSON.stringify({ ...message, beat: view.beat }));
 }
 
 function heard(message) {
@@ -88,9 +138,7 @@ function heard(message) {
     view.tries = 0;
     view.offset = message.now - Date.now() / 1000;
     view.about = message.about;
-    document.body.classList.remove("away");
-    byId("away").hidden = !message.about.log_fault;
-    byId("away").textContent = message.about.log_fault ? "The log is not written: " + message.about.log_fault : "";
+    showReached();
     const looked = view.looks === null ? null : view.agents[view.looks]?.name;
     const pictures = new Map(view.agents.map(agent => [agent.name, agent.picture]));
     view.agents = message.agents.map(told => ({
@@ -101,6 +149,8 @@ function heard(message) {
     const again = view.agents.find(agent => agent.name === looked);
     view.looks = null;
     if (again) look(again.index);
+  } else if (message.kind === "beat") {
+    view.beat = message.beat;
   } else if (message.kind === "agents") {
     view.offset = message.now - Date.now() / 1000;
     for (const told of message.agents) changed(told);
@@ -122,6 +172,7 @@ function heard(message) {
     if (document.activeElement !== byId("my-name")) byId("my-name").value = message.name;
     for (const agent of view.agents) agent.dirty = true;
   } else if (message.kind === "note" || message.kind === "error" || message.kind === "closed") {
+    if (message.undone === "act") steering.answered = "";
     note(message.text);
   }
 }
