@@ -47,10 +47,11 @@ function helpText() {
   const {margins, marks, unknown, study} = view;
   if (!margins) return "The steps with the highest proxy, apart from one another.";
   const above = eligible().filter(step => unknown[step]).length;
+  const margin = limit() ? `${limit()} or less` : "0";
   const known = marks.some(step => !unknown[step])
-    ? `Margin ${limit()} or less, the worst first, ${APART} or more steps apart; neither the random `
+    ? `Margin ${margin}, the worst first, ${APART} or more steps apart; neither the random `
       + `opening nor the last ${study.excluded_steps} steps.`
-    : `No step has a margin of ${limit()} or less at this tolerance and confidence.`;
+    : `No step has a margin of ${margin} at this tolerance and confidence.`;
   return above ? `${known} ${grouped(above)} of ${grouped(eligible().length)} steps lie above every `
     + "measured proxy, so nothing is promised there: they come last, with a question mark." : known;
 }
