@@ -95,6 +95,7 @@ def test_sqlite_itself_refuses_to_change_the_past(path: Path, statement: str, sa
         ("UPDATE entries SET person = 'Ben' WHERE id = 4", "entry 4 was altered"),
         ("UPDATE entries SET picture = x'00' WHERE id = 3", "entry 3 was altered"),
         ("DELETE FROM entries WHERE id = 2", "entry 2 is missing"),
+        ("DELETE FROM entries", "entry 1 is missing, the log is empty"),
     ],
 )
 def test_who_goes_around_the_triggers_is_found_out(
@@ -110,11 +111,28 @@ def test_who_goes_around_the_triggers_is_found_out(
         log.check()
     assert main(["audit", str(path)]) == 2
     assert said in capsys.readouterr().err
+    pytest.importorskip("fastapi")
+    before = path.read_bytes()
+    assert main(["watch", "--remote", "--port", "0", "--no-browser", "--log", str(path)]) == 2
+    assert said in capsys.readouterr().err  # no server goes on with such a log
+    assert path.read_bytes() == before
+
+
+def test_a_log_begins_with_the_start_of_a_server(tmp_path: Path) -> None:
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
+        assert log.check() == 0  # just made
+        empty = pytest.raises(AuditLogError, match="entry 1 is missing, the log is empty")
+        with sm.AuditLog(tmp_path / "watch.db") as reader, empty:
+            reader.check()
+        log.add("joined", "a")
+        with pytest.raises(AuditLogError, match="entry 1 is missing"):
+            log.check()
 
 
 def test_the_journal_is_put_in_order(tmp_path: Path) -> None:
     path = tmp_path / "watch.db"
     with sm.AuditLog(path, write=True) as log:
+        log.add("server-started")
         log.tidy()
         for step in range(300):
             log.add("call", "a", step=step, picture=bytes(20_000))
@@ -122,7 +140,7 @@ def test_the_journal_is_put_in_order(tmp_path: Path) -> None:
         log.tidy()
         assert path.stat().st_size > 300 * 20_000
         log.add("left", "a")
-        assert log.check() == 301
+        assert log.check() == 302
 
 
 def test_one_writer_at_a_time(path: Path) -> None:
@@ -136,6 +154,7 @@ def test_one_writer_at_a_time(path: Path) -> None:
 WRITER = """
 import sys, safemargin as sm
 log = sm.AuditLog(sys.argv[1], write=True)
+log.add("server-started")
 for number in range(10**9):
     log.add("action", "a", step=number, person="Ann", picture=bytes(3000))
     print(number, flush=True)
@@ -157,10 +176,10 @@ def test_the_log_is_whole_after_kill_9(tmp_path: Path) -> None:
     writer.stdout.close()
     last = max([200, *told])
     with sm.AuditLog(path, write=True) as log:
-        steps = [entry.step for entry in log]
+        steps = [entry.step for entry in log if entry.kind == "action"]
         assert steps == list(range(len(steps)))
         assert len(steps) > last  # what was said to be written is there
-        assert log.check() == len(steps)
+        assert log.check() == len(steps) + 1
         log.add("left", "a")
 
 
@@ -174,6 +193,7 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     for write in (False, True):
         with pytest.raises(AuditLogError, match="cannot be read as an audit log"):
             sm.AuditLog(text, write=write)
+    assert not (tmp_path / "text.db-lock").exists()
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE mine (x)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -305,3 +306,33 @@ def test_two_servers_do_not_share_a_log(tmp_path: Path, capsys: pytest.CaptureFi
     with sm.AuditLog(tmp_path / "watch.db", write=True):
         assert main(["watch", "--remote", "--log", str(tmp_path / "watch.db")]) == 2
     assert "another server writes to" in capsys.readouterr().err
+
+
+def test_refused_starts_leave_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SAFEMARGIN_TOKEN", raising=False)
+    start = ["watch", "--remote", "--no-browser"]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main([*start, "--port", port, "--log", str(tmp_path / "g.db")]) == 2
+    assert "is in use" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    text = tmp_path / "README.md"
+    text.write_text("# not a log\n" * 100)
+    assert main([*start, "--port", "0", "--log", str(text)]) == 2
+    assert "cannot be read as an audit log" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [text]
+    assert main([*start, "--port", "0", "--log", "/proc/x.db"]) == 2
+    assert "the log /proc/x.db cannot be written" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_it_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("safemargin.commands.watch._check", interrupted)
+    assert main(["watch", "--remote"]) == 130
+    assert capsys.readouterr().err == "\nstopped\n"

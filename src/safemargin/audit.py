@@ -121,6 +121,9 @@ class AuditLog:
         self._guard = threading.Lock()
         self._lock: int | None = None
         self.writable = write
+        self.created = write and not self.path.exists()
+        """Whether there was no such file before."""
+        locked_before = Path(f"{self.path}-lock").exists()
         if write:
             self._lock = _hold(self.path)
         elif not self.path.is_file():
@@ -129,12 +132,14 @@ class AuditLog:
             self._connection = self._open()
             self._last, self._digest = self._end()
         except sqlite3.Error as error:
-            self._unlock()
+            self._unlock(remove=not locked_before)
+            if self.created:
+                raise AuditLogError(f"the log {self.path} cannot be written: {error}") from error
             raise AuditLogError(
                 f"{self.path} cannot be read as an audit log ({error}); name another file"
             ) from error
         except BaseException:
-            self._unlock()
+            self._unlock(remove=not locked_before)
             raise
 
     def _open(self) -> sqlite3.Connection:
@@ -254,7 +259,10 @@ class AuditLog:
         return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def check(self) -> int:
-        """How many entries there are; AuditLogError where one was altered or is missing."""
+        """How many entries there are; AuditLogError where one was altered or is missing.
+
+        A log begins with the start of a server; only one that was just made here may be empty.
+        """
         digest, place, after = b"", 0, 0
         while True:
             rows = self._ask(
@@ -263,10 +271,12 @@ class AuditLog:
                 (after,),
             )
             if not rows:
+                if place == 0 and not self.created:
+                    raise AuditLogError(f"{self.path}: entry 1 is missing, the log is empty")
                 return place
             for row in rows:
                 place += 1
-                if row[0] != place:
+                if row[0] != place or (place == 1 and row[2] != "server-started"):
                     raise AuditLogError(f"{self.path}: entry {place} is missing")
                 digest = _digest(digest, row[:8], row[8])
                 if digest != row[9]:
@@ -291,8 +301,10 @@ class AuditLog:
             self._connection.close()
             self._unlock()
 
-    def _unlock(self) -> None:
+    def _unlock(self, *, remove: bool = False) -> None:
         if self._lock is not None:
+            if remove:
+                Path(f"{self.path}-lock").unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
 
@@ -325,7 +337,10 @@ def _hold(path: Path) -> int | None:
     except ImportError:  # no such lock on Windows; SQLite's own still keeps the file whole
         return None
     # A file of its own: closing a second handle of the database would drop SQLite's own locks.
-    handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise AuditLogError(f"the log {path} cannot be written: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from safemargin.commands.base import OK, AddCommand, print_json
+from safemargin.commands.base import INTERRUPTED, OK, AddCommand, print_json
 from safemargin.commands.watch_options import DEFAULT_PORT, add_audit_options, add_watch_options
 from safemargin.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from socket import socket
+
+    from safemargin.audit import AuditLog
     from safemargin.fleet.local import Crew
     from safemargin.margins import Margins
     from safemargin.notifications import Notifier
@@ -32,47 +35,66 @@ def add_watch_commands(command: AddCommand) -> None:
 
 
 def run_watch(options: argparse.Namespace) -> int:
-    if options.replay is not None:
-        return _replay(options)
+    try:
+        return _replay(options) if options.replay is not None else _watch(options)
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _watch(options: argparse.Namespace) -> int:
     _check(options)
     from safemargin.audit import AuditLog
+
+    crew, margins = _crew(options)
+    notifiers = _notifiers(options)
+    try:
+        # Whatever may be refused comes before the first entry of the log.
+        with _listen(options) as bound, AuditLog(options.log, write=True) as log:
+            log.check()
+            _run_fleet(options, bound, log, crew, margins, notifiers)
+    finally:
+        for notifier in notifiers:
+            notifier.close(timeout=5)
+    return OK
+
+
+def _run_fleet(
+    options: argparse.Namespace,
+    bound: socket,
+    log: AuditLog,
+    crew: Crew | None,
+    margins: Margins | None,
+    notifiers: list[Notifier],
+) -> None:
     from safemargin.fleet.state import Fleet
     from safemargin.web.access import Access, find_token
     from safemargin.web.fleet_app import create_fleet_app
 
-    crew, margins = _crew(options)
-    notifiers = _notifiers(options)
-    log = AuditLog(options.log, write=True)
-    try:
-        loopback = options.host in _loopback()
-        access = Access(find_token(options.token_file, options.log), page_token_needed=not loopback)
-        fleet = Fleet(
-            log,
-            make_monitor=None if margins is None else _monitors(options, margins, agents=1),
-            on_lost=options.on_lost,
-            grace=options.grace,
-            about=_about(options, crew, margins),
-        )
-        fleet.journal.listeners += notifiers
-        start: Any = lambda loop: None  # noqa: E731
-        stop: Callable[[], None] = lambda: None  # noqa: E731
-        if crew is not None:
-            from safemargin.fleet.local import LocalAgents
+    loopback = options.host in _loopback()
+    access = Access(find_token(options.token_file, options.log), page_token_needed=not loopback)
+    fleet = Fleet(
+        log,
+        make_monitor=None if margins is None else _monitors(options, margins, agents=1),
+        on_lost=options.on_lost,
+        grace=options.grace,
+        about=_about(options, crew, margins),
+    )
+    fleet.journal.listeners += notifiers
+    start: Any = lambda loop: None  # noqa: E731
+    stop: Callable[[], None] = lambda: None  # noqa: E731
+    if crew is not None:
+        from safemargin.fleet.local import LocalAgents
 
-            local = LocalAgents(fleet, crew)
-            start, stop = local.start, local.stop
-        hosts = _loopback() if loopback else ("*",)
-        app = create_fleet_app(
-            fleet, access, hosts=hosts, remote=options.remote, start=start, stop=stop
-        )
-        query = "" if loopback else f"?token={access.page_token}"
-        more = {"token": access.token} if options.remote else {}
-        _serve(options, app, "the fleet", query=query, more=more)
-    finally:
-        for notifier in notifiers:
-            notifier.close(timeout=5)
-        log.close()
-    return OK
+        local = LocalAgents(fleet, crew)
+        start, stop = local.start, local.stop
+    hosts = _loopback() if loopback else ("*",)
+    app = create_fleet_app(
+        fleet, access, hosts=hosts, remote=options.remote, start=start, stop=stop
+    )
+    query = "" if loopback else f"?token={access.page_token}"
+    more = {"token": access.token} if options.remote else {}
+    _serve(options, bound, app, "the fleet", query=query, more=more)
 
 
 def _notifiers(options: argparse.Namespace) -> list[Notifier]:
@@ -220,24 +242,34 @@ def _replay(options: argparse.Namespace) -> int:
 
     if options.what or options.remote or options.agents is not None:
         raise InvalidInput("--replay shows a log and runs no agents; leave the rest out")
-    with AuditLog(options.replay) as log:
+    with _listen(options) as bound, AuditLog(options.replay) as log:
         log.check()
         loopback = options.host in _loopback()
         token = "" if loopback else find_token(options.token_file, options.replay)
         access = Access(token, page_token_needed=not loopback)
         app = create_replay_app(log, access, hosts=_loopback() if loopback else ("*",))
         query = "" if loopback else f"?token={access.page_token}"
-        _serve(options, app, "the replay", query=query, more={})
+        _serve(options, bound, app, "the replay", query=query, more={})
     return OK
 
 
+def _listen(options: argparse.Namespace) -> socket:
+    from safemargin.web import listen
+
+    return listen(options.host, DEFAULT_PORT if options.port is None else options.port)
+
+
 def _serve(
-    options: argparse.Namespace, app: Any, what: str, *, query: str, more: dict[str, str]
+    options: argparse.Namespace,
+    bound: socket,
+    app: Any,
+    what: str,
+    *,
+    query: str,
+    more: dict[str, str],
 ) -> None:
     from safemargin.fleet.messages import LONGEST_MESSAGE
-    from safemargin.web import listen, serve
-
-    port = DEFAULT_PORT if options.port is None else options.port
+    from safemargin.web import serve
 
     def started(address: str) -> None:
         if options.json:
@@ -254,18 +286,17 @@ def _serve(
         "ws_per_message_deflate": False,
     }
     gc.freeze()  # what is loaded stays: collecting garbage need not look at it, and takes a tenth
-    with listen(options.host, port) as bound:
-        try:
-            serve(
-                app,
-                bound,
-                browser=not options.no_browser,
-                started=started,
-                query=query,
-                settings=settings,
-            )
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
+    try:
+        serve(
+            app,
+            bound,
+            browser=not options.no_browser,
+            started=started,
+            query=query,
+            settings=settings,
+        )
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
 
 
 def run_audit(options: argparse.Namespace) -> int:
