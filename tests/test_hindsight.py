@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_monitor import margins, scores
+from test_report import damaged
 
 import safemargin as sm
 from safemargin.attention import PastEpisode, attention_row, calling, within_budget
@@ -137,6 +138,17 @@ def test_the_command(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "no threshold keeps within 0.0001 of decisions" in capsys.readouterr().err
     assert main([*command, "--budget", "5"]) == 2
     assert "a share of decisions between 0 and 1, got 5" in capsys.readouterr().err
+
+
+def test_an_unfinished_study_says_so(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = damaged(
+        study, tmp_path / "begun", "DELETE FROM estimates WHERE n = 1 AND phase = 'spread'"
+    )
+    command = ["simulate-oversight", str(begun), "--confidence", "0.8", "--tolerance", "0.2"]
+    assert main(command) == 0
+    assert "note: the study is not finished (" in capsys.readouterr().err
 
 
 def test_a_picture_without_ends_or_setbacks(study: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -91,3 +92,14 @@ def add_scores(parser: argparse._ActionsContainer) -> None:
         choices=["q", "logits", "gaussian", "actions"],
         help="what the policy's scores mean, where the policy itself does not say",
     )
+
+
+def warn_if_unfinished(study: Any) -> None:
+    """A note where moments are left to measure."""
+    status = study.status()
+    if status.estimates_left:
+        print(
+            f"note: the study is not finished ({status.estimates_left:,} estimates are left); "
+            "only moments measured for every n are used",
+            file=sys.stderr,
+        )

@@ -6,7 +6,6 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from safemargin.commands.base import (
     OK,
@@ -16,6 +15,7 @@ from safemargin.commands.base import (
     add_study,
     numbers,
     print_json,
+    warn_if_unfinished,
 )
 from safemargin.errors import InvalidInput
 
@@ -125,7 +125,7 @@ def run_fit(options: argparse.Namespace) -> int:
             proxy=options.proxy,
             estimand=options.estimand,
         )
-        _warn_if_unfinished(study)
+        warn_if_unfinished(study)
         margins.save(options.output)
     for note in () if margins.bound.unbounded else margins.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -188,7 +188,7 @@ def run_validate(options: argparse.Namespace) -> int:
             estimand=options.estimand,
             tolerances=_tolerances(options),
         )
-        _warn_if_unfinished(study)
+        warn_if_unfinished(study)
     if options.json:
         print_json(validation.to_dict())
     else:
@@ -212,7 +212,7 @@ def run_compare(options: argparse.Namespace) -> int:
             estimand=options.estimand,
             progress=bar,
         )
-        _warn_if_unfinished(study)
+        warn_if_unfinished(study)
     if options.json:
         print_json(comparison.to_dict())
     else:
@@ -236,7 +236,7 @@ def run_plot(options: argparse.Namespace) -> int:
             estimand=options.estimand,
             picture_format=options.format,
         )
-        _warn_if_unfinished(study)
+        warn_if_unfinished(study)
     if options.json:
         print_json({"figures": [str(path) for path in written]})
     else:
@@ -258,16 +258,6 @@ def run_export(options: argparse.Namespace) -> int:
 
 
 # -- what these share --------------------------------------------------------------------------
-
-
-def _warn_if_unfinished(study: Any) -> None:
-    status = study.status()
-    if status.estimates_left:
-        print(
-            f"note: the study is not finished ({status.estimates_left:,} estimates are left); "
-            "only moments measured for every n are used",
-            file=sys.stderr,
-        )
 
 
 def _tolerances(options: argparse.Namespace) -> list[float] | None:

@@ -15,6 +15,7 @@ from safemargin.commands.base import (
     add_study,
     numbers,
     print_json,
+    warn_if_unfinished,
 )
 
 
@@ -85,6 +86,7 @@ def run_simulate_oversight(options: argparse.Namespace) -> int:
             proxy=options.proxy,
             estimand=options.estimand,
         )
+        warn_if_unfinished(study)
     from safemargin.show_attention import attention_figure, print_attention
 
     if options.output is not None:
