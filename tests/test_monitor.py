@@ -225,6 +225,14 @@ def test_proxies_that_need_more_than_scores_are_refused(monkeypatch: pytest.Monk
     [
         ({"tolerance": -1.0}, "the tolerance must be at least 0, got -1.0"),
         ({"tolerance": np.nan}, "the tolerance must be at least 0, got nan"),
+        ({"tolerance": "1"}, "the tolerance must be a number, got '1'"),
+        ({"tolerance": None}, "the tolerance must be a number, got None"),
+        ({"tolerance": 1j}, "the tolerance must be a number, got 1j"),
+        ({"call_at": 1.5}, "call_at must be a whole number, got 1.5"),
+        ({"call_at": "2"}, "call_at must be a whole number, got '2'"),
+        ({"call_at": None}, "call_at must be a whole number, got None"),
+        ({"release_at": "4"}, "release_at must be a whole number, got '4'"),
+        ({"pause": 0.5}, "pause must be a whole number, got 0.5"),
         ({"call_at": 0}, "call_at must be at least 1"),
         ({"call_at": 5}, "call_at=5 lies above 4, the largest n that was measured"),
         ({"release_at": 1}, r"release_at must lie between call_at \(2\) and the largest n"),
@@ -251,6 +259,29 @@ def test_scores_of_another_shape() -> None:
     for other in (np.zeros((3, 2)), np.zeros(2)):
         with pytest.raises(InvalidInput, match=r"was given scores of shape \[2, 2\] first, now"):
             watch.step(other)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ("text", "scores must be real numbers, got text"),
+        (None, "scores must be real numbers, got None"),
+        (["a", "b"], "scores must be real numbers"),
+        ([1.0, None], "scores must be real numbers"),
+        (np.array([1j, 0j]), "scores must be real numbers"),
+        (np.array([1.0, None]), "scores must be real numbers"),
+        ([[1.0, 2.0], [1.0]], "scores must be numbers, as many for each agent"),
+    ],
+)
+def test_scores_that_are_no_real_numbers(wrong: Any, text: str) -> None:
+    begun, many = monitor(), monitor()
+    begun.step(np.zeros(2))
+    many.step(np.zeros((2, 2)))
+    for watch in (monitor(), begun, many):
+        with pytest.raises(InvalidInput, match=text):
+            watch.step(wrong)
+    assert begun.steps == many.steps == 1
+    assert begun.step([0, 1]).proxy == 1  # other numbers are fine
 
 
 def test_listeners_hear_of_calls_and_releases() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,6 +40,12 @@ def make_rule(
     margins: Margins, tolerance: float, call_at: int, release_at: int | None, pause: int
 ) -> Rule:
     """When to call, checked; without `release_at`, a call ends at the next larger n."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
+        raise InvalidInput(f"the tolerance must be a number, got {tolerance!r:.60}")
+    given = 1 if release_at is None else release_at
+    for name, value in (("call_at", call_at), ("release_at", given), ("pause", pause)):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise InvalidInput(f"{name} must be a whole number, got {value!r:.60}")
     if not tolerance >= 0:
         raise InvalidInput(f"the tolerance must be at least 0, got {tolerance}")
     if call_at < 1:

@@ -142,9 +142,14 @@ class Monitor:
 
         A monitor serves one or the other; the number of agents is that of the first call.
         """
-        if self._agents == 0 and type(scores) is np.ndarray and scores.shape == self._shape:
+        if (
+            self._agents == 0
+            and type(scores) is np.ndarray
+            and scores.shape == self._shape
+            and scores.dtype is self._dtype
+        ):
             return self._step_one(scores)  # the common case, kept short
-        rows = np.asarray(scores)
+        rows = _as_numbers(scores)
         if self._agents is None:
             self._begin(rows)
         if rows.shape != self._shape:
@@ -272,7 +277,7 @@ class Monitor:
             raise InvalidInput(f"scores must be {self._proxy.shapes}, got shape {list(rows.shape)}")
         if 0 in rows.shape:
             raise InvalidInput(f"scores must not be empty, got shape {list(rows.shape)}")
-        self._shape = rows.shape
+        self._shape, self._dtype = rows.shape, rows.dtype
         agents = 0 if single else len(rows)
         self._calling, self._wanted, self._usable, self._unusable, self._ended = (
             np.zeros(agents, dtype=bool) for _ in range(5)
@@ -288,3 +293,17 @@ class Monitor:
     def _send(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
+
+
+def _as_numbers(scores: npt.ArrayLike) -> npt.NDArray[Any]:
+    """An array of real numbers; InvalidInput for anything else."""
+    try:
+        rows = np.asarray(scores)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            "scores must be numbers, as many for each agent; these cannot be made an array: "
+            f"{error}"
+        ) from error
+    if rows.dtype.kind not in "fiub":
+        raise InvalidInput(f"scores must be real numbers, got {scores!s:.60}")
+    return rows
