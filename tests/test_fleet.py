@@ -330,6 +330,33 @@ def test_a_server_that_starts_again_knows_what_was(tmp_path: Path) -> None:
         assert fleet.agents[0].control is not None
 
 
+def test_agents_that_are_gone_can_be_dismissed(tmp_path: Path) -> None:
+    path = tmp_path / "watch.db"
+    with sm.AuditLog(path, write=True) as log:
+        fleet = Fleet(log)
+        ann, ben = Page(fleet, "Ann"), Page(fleet, "Ben")
+        links = [Link() for _ in range(3)]
+        lost, left, back = (fleet.join(Hello(f"a{n}", "1"), links[n]) for n in range(3))
+        with pytest.raises(InvalidInput, match="a0 is live; only an agent that is gone"):
+            fleet.dismiss(ann.person, lost)
+        fleet.take(ann.person, lost)
+        fleet.depart(lost, links[0], "lost", "gone")
+        with pytest.raises(InvalidInput, match="a0 belongs to Ann, who waits for it"):
+            fleet.dismiss(ben.person, lost)
+        fleet.dismiss(ann.person, lost)
+        assert lost.to_dict()["dismissed"]
+        assert lost.control is None
+        assert list(log)[-1].text == "Ann dismissed a0"
+        fleet.report(left, report(0, 0, call=True))
+        fleet.depart(left, links[1], "left")  # its call ends after that
+        fleet.depart(back, links[2], "lost", "gone")
+        fleet.dismiss(ben.person, back)
+        fleet.join(Hello("a2", "1"), Link())
+        assert not back.to_dict()["dismissed"]
+    with sm.AuditLog(path, write=True) as log:
+        assert [agent.name for agent in Fleet(log).agents] == ["a2"]  # the others were gone
+
+
 def test_names_belong_to_one_agent(log: sm.AuditLog) -> None:
     fleet, first, second = Fleet(log, most_agents=1), Link(), Link()
     agent = fleet.join(HELLO, first)

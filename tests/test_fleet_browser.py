@@ -128,8 +128,8 @@ def test_a_page_that_was_closed_shows_the_true_state(
     page.wait("stateOf(view.agents[view.looks]) === 'mine'")
     again = opened(chromium, server)
     again.wait("view.agents.some(each => each.name === 'agent 2' && stateOf(each) === 'mine')")
-    again.driver.find_elements(By.CSS_SELECTOR, ".tile")[1].click()
-    again.wait("view.seen !== null && view.seen.waiting")
+    again.wait("view.seen !== null && view.seen.waiting")  # it is looked at again, too
+    assert again.text("agent-name") == "agent 2"
     again.press("1")
     again.wait("view.agents[view.looks].human_actions === 1")
     again.press(Keys.ESCAPE)
@@ -176,6 +176,30 @@ def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -
     assert not page.complaints()
 
 
+def test_an_agent_that_is_lost_while_i_steer_and_dismissed(page: Page, server: Server) -> None:
+    from websockets.sync.client import connect
+
+    way = server.address.replace("http", "ws") + "agents"
+    with connect(way, additional_headers={"Authorization": f"Bearer {TOKEN}"}) as agent:
+        agent.send('{"kind": "hello", "name": "a lost one", "instance": "1"}')
+        place = "view.agents.find(each => each.name === 'a lost one')"
+        page.wait(place)
+        first = "document.querySelector('.tile b').textContent"
+        page.wait(f"{first} === 'a lost one'")
+        page.driver.execute_script(f"look({place}.index)")
+        page.press("t")
+        page.wait(f"stateOf({place}) === 'mine'")
+    page.wait(f"{place}.status === 'lost'")
+    page.wait("document.getElementById('control-note').textContent.startsWith('you have it')")
+    assert page.script("document.getElementById('take').hidden")
+    page.wait("document.getElementById('notes').textContent.includes('which you steer, is lost')")
+    page.wait(f"{first} === 'agent 1'")  # those that are gone come last
+    page.click("dismiss")
+    tiles = "[...document.querySelectorAll('.tile b')].map(each => each.textContent)"
+    page.wait(f"!{tiles}.includes('a lost one')")
+    assert not page.complaints()
+
+
 def test_the_server_goes_and_comes_back(chromium: webdriver.Chrome, folder: Path) -> None:
     own = folder / "own"
     own.mkdir()
@@ -208,12 +232,13 @@ def test_a_server_that_stalls_is_noticed_and_does_nothing_late(
         page.wait("!document.getElementById('away').hidden", 10)
         assert "cannot be reached" in page.text("away")
         page.press("2")
-        page.driver.execute_async_script("setTimeout(arguments[0], 500)")
+        page.driver.find_element(By.CSS_SELECTOR, "#pad button").click()
         server.resume()
         page.wait("document.getElementById('away').hidden")
         page.wait("document.getElementById('notes').textContent.includes('too late')")
         assert not [entry for entry in entries(own, "agent 1") if entry.kind == "action"]
         page.wait("view.seen?.waiting")
+        assert page.script("view.agents[view.looks].human_actions") == 0
         page.press("1")  # the same decision can still be answered
         page.wait("view.agents[view.looks].human_actions === 1")
         page.driver.get("about:blank")

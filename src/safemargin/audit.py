@@ -31,6 +31,7 @@ KINDS = {
     "lost": "{agent} is lost",
     "left": "{agent} left",
     "died": "{agent} died",
+    "dismissed": "{person} dismissed {agent}",
     "call": "{agent} calls",
     "release": "{agent} calls no longer",
     "drift": "{agent}: its proxies have drifted",

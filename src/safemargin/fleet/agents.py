@@ -40,6 +40,8 @@ class Agent:
     status: Status = "live"
     reason: str = ""
     """Why it is not live."""
+    dismissed: bool = False
+    """It is gone, and pages do not show it until it comes back."""
     control: Person | None = None
     held_since: float = 0.0
     waiting: bool = False
@@ -92,6 +94,7 @@ class Agent:
             "name": hello.name,
             "status": self.status,
             "reason": self.reason,
+            "dismissed": self.dismissed,
             "control": None if self.control is None else self.control.name,
             "held_since": self.held_since,
             "waiting": self.waiting,

@@ -30,10 +30,13 @@ def restore(log: AuditLog) -> dict[str, Restored]:
         name = entry.agent
         if name is None:
             continue
-        if entry.kind in ("left", "died"):
+        if entry.kind in ("left", "died", "dismissed"):
             agents.pop(name, None)
+        elif entry.kind in ("joined", "back"):
+            agents.setdefault(name, Restored("not back since the server was started again"))
+        agent = agents.get(name)
+        if agent is None:  # what is told of one that is gone, e.g. that its call has ended
             continue
-        agent = agents.setdefault(name, Restored("not back since the server was started again"))
         if entry.kind == "call":
             agent.calls += 1
         elif entry.kind == "action":

@@ -98,7 +98,7 @@ class Fleet:
         agent.status, agent.reason, agent.waiting = "live", "", False
         agent.actions = agent.actions or len(hello.action_names)
         agent.heard_at = time.time()
-        agent.paced = False
+        agent.paced = agent.dismissed = False
         self._record(kind, agent, policy=hello.policy, environment=hello.environment)
         self._changed(agent)
         link.send({"kind": "welcome", "taken": agent.control is not None})
@@ -301,6 +301,19 @@ class Fleet:
         if agent.control is not person:
             raise InvalidInput(f"{agent.name} is not yours to hand back")
         self._free(agent, "")
+
+    def dismiss(self, person: Person, agent: Agent) -> None:
+        """An agent that is gone is shown no longer, until it comes back."""
+        if agent.status == "live":
+            raise InvalidInput(f"{agent.name} is live; only an agent that is gone can be dismissed")
+        holder = agent.control
+        if holder not in (None, person) and holder.gone_since is None:
+            raise InvalidInput(f"{agent.name} belongs to {holder.name}, who waits for it")
+        if holder is not None:
+            self._free(agent, "")
+        self._record("dismissed", agent, person=person.name, must=True)
+        agent.dismissed = True
+        self._changed(agent)
 
     def _free(self, agent: Agent, why: str) -> None:
         holder = agent.control

@@ -132,7 +132,7 @@ class PageConnection(Connection):
         elif wanted == "name":
             fleet.rename(self.person, read_name(message.get("name"), "your name"))
             self.send({"kind": "you", "name": self.person.name})
-        elif wanted in ("take", "act", "give"):
+        elif wanted in ("take", "act", "give", "dismiss"):
             self._steer(wanted, message)
         else:
             raise InvalidInput(f"the message {wanted!r:.40} is unknown")
@@ -161,6 +161,8 @@ class PageConnection(Connection):
                 self.fleet.take(self.person, agent, force=message.get("force") is True)
             elif wanted == "give":
                 self.fleet.hand_back(self.person, agent)
+            elif wanted == "dismiss":
+                self.fleet.dismiss(self.person, agent)
             else:
                 episode, step = message.get("episode"), message.get("step")
                 if type(episode) is not int or type(step) is not int:

@@ -39,11 +39,14 @@ function showAgent() {
       + (agent.proxy === null ? "" : ` · ${view.about.proxy || "proxy"} ${agent.proxy.toPrecision(4)}`)
     : "nothing reported yet");
   set(byId("why"), "textContent", agent.status === "live" ? view.seen?.why || agent.why || "" : `${agent.status}: ${agent.reason}`);
-  byId("take").hidden = mine;
-  byId("take").disabled = agent.status !== "live";
-  byId("give").hidden = !mine;
-  set(byId("control-note"), "textContent", mine
-    ? (agent.waiting ? "waits for your action" : "")
+  const held = Boolean(agent.control) && agent.control === view.me, gone = agent.status !== "live";
+  byId("take").hidden = held;
+  byId("take").disabled = gone;
+  byId("give").hidden = !held;
+  byId("dismiss").hidden = !gone || agent.dismissed;
+  set(byId("control-note"), "textContent", held
+    ? (gone ? "you have it, and will when it comes back" : agent.waiting ? "waits for your action" : "")
+    : gone && agent.control ? `${agent.control} has it`
     : agent.control ? `${agent.control} has it since ${span(now() - agent.held_since)}; Shift+T takes it from them` : "");
   showPad(agent, mine);
   showScores(agent);

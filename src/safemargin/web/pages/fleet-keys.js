@@ -4,9 +4,10 @@
 const WORDS = { ArrowUp: "UP", ArrowDown: "DOWN", ArrowLeft: "LEFT", ArrowRight: "RIGHT", " ": "FIRE" };
 const SIGNS = { UP: "↑", DOWN: "↓", LEFT: "←", RIGHT: "→", FIRE: "space" };
 const ORDER = ["UP", "DOWN", "RIGHT", "LEFT", "FIRE"];
+const KEPT = 2000;  // milliseconds that a key pressed too early waits for the agent's question
 const HOLD = 300;  // milliseconds after which a held key repeats
 const pressed = new Set();
-const steering = { pressedAt: 0, once: undefined, answered: "", sentAt: 0, timer: 0 };
+const steering = { pressedAt: 0, once: undefined, onceAt: 0, answered: "", sentAt: 0, timer: 0 };
 
 function wordsOf(name) {
   const found = name.toUpperCase().replace(/[^A-Z]/g, "").match(/^(UP|DOWN|LEFT|RIGHT|FIRE)+$/);
@@ -48,12 +49,21 @@ function mineNow() {
   return view.connected && agent && stateOf(agent) === "mine" ? agent : null;
 }
 
+// Answer the next decision so, if it comes soon.
+function want(action) {
+  if (!mineNow()) return;
+  steering.once = action;
+  steering.onceAt = Date.now();
+  steer();
+}
+
 // Answer the decision that waits, if a key says how.
 function steer() {
   const agent = mineNow(), seen = view.seen;
   if (!agent || !seen || !seen.waiting) return;
   const place = `${seen.episode}/${seen.step}`;
   if (steering.answered === place) return;
+  if (Date.now() - steering.onceAt > KEPT) steering.once = undefined;
   let action = steering.once;
   if (action === undefined) {
     if (!pressed.size || Date.now() - steering.pressedAt < HOLD) return;
@@ -93,7 +103,7 @@ function beginKeys() {
       pressed.add(event.key);
       steering.pressedAt = Date.now();
       const action = wantedAction(agent);
-      if (action !== undefined) { steering.once = action; steer(); setTimeout(steer, HOLD + 10); }
+      if (action !== undefined) { want(action); setTimeout(steer, HOLD + 10); }
     } else if (!event.repeat) {
       moveAbout(event);
     }
@@ -128,16 +138,23 @@ function moveAbout(event) {
 
 function takeOver(force = false) {
   const agent = view.agents[view.looks];
-  if (!agent || mineNow()) return;
+  if (!agent || agent.control === view.me) return;
   releaseKeys();
   say({ do: "take", agent: agent.index, force });
   document.activeElement?.blur();
 }
 
 function handBack() {
-  const agent = mineNow();
-  if (agent) say({ do: "give", agent: agent.index });
+  const agent = view.agents[view.looks];
+  if (agent && agent.control === view.me) say({ do: "give", agent: agent.index });
   releaseKeys();
+}
+
+function dismiss() {
+  const agent = view.agents[view.looks];
+  if (!agent || !view.connected) return;
+  say({ do: "dismiss", agent: agent.index });
+  if (!agent.control || agent.control === view.me) look(null);
 }
 
 // -- the buttons ----------------------------------------------------------------------------
@@ -154,7 +171,7 @@ function showPad(agent, mine) {
     const button = make("button", action === null ? "own" : "", text);
     button.dataset.action = String(action);
     if (key) button.append(make("kbd", "", key));
-    button.addEventListener("click", () => { button.blur(); steering.once = action; steer(); });
+    button.addEventListener("click", () => { button.blur(); want(action); });
     pad.append(button);
   };
   for (let place = 0; place < agent.actions; place += 1)
@@ -174,11 +191,10 @@ function showValues(agent, pad) {
   });
   const act = make("button", "", "act"), leave = make("button", "own", "as the agent wants");
   leave.type = "button";
-  leave.addEventListener("click", () => { steering.once = null; steer(); });
+  leave.addEventListener("click", () => want(null));
   form.addEventListener("submit", event => {
     event.preventDefault();
-    steering.once = fields.map(field => Number(field.value));
-    steer();
+    want(fields.map(field => Number(field.value)));
   });
   form.append(...fields, act, leave);
   pad.append(form);

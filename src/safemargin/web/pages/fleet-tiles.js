@@ -8,13 +8,17 @@ const inSight = new IntersectionObserver(found => {
   }
 });
 
+const present = () => view.agents.filter(agent => !agent.dismissed);
+
 function makeTiles() {
+  view.unplaced = false;
   const tiles = byId("tiles");
   inSight.disconnect();
   tiles.replaceChildren();
-  document.body.classList.toggle("small-tiles", view.agents.length > 40);
-  const byName = (one, other) => one.name.localeCompare(other.name, undefined, { numeric: true });
-  for (const agent of [...view.agents].sort(byName)) {
+  document.body.classList.toggle("small-tiles", present().length > 40);
+  const gone = agent => Number(agent.status !== "live");
+  const byName = (one, other) => gone(one) - gone(other) || one.name.localeCompare(other.name, undefined, { numeric: true });
+  for (const agent of present().sort(byName)) {
     const tile = make("div", "tile");
     tile.tabIndex = 0;
     tile.setAttribute("role", "listitem");
@@ -37,7 +41,7 @@ function makeTiles() {
     inSight.observe(tile);
     agent.visible = agent.dirty = agent.newPicture = true;
   }
-  byId("nobody").hidden = view.agents.length > 0;
+  byId("nobody").hidden = present().length > 0;
   byId("nobody").textContent = view.about.remote
     ? "No agent has reported yet. One elsewhere does so with sm.RemoteOverseer(address, name=…, token=…)."
     : "The agents are being started …";
@@ -49,10 +53,11 @@ function draw(time) {
   requestAnimationFrame(draw);
   if (time - drawnAt < 90) return;
   drawnAt = time;
+  if (view.unplaced) makeTiles();
   for (const agent of view.agents) {
     if (!agent.dirty) continue;
     if (agent.index === view.looks) showAgent();
-    if (!agent.visible) continue;
+    if (!agent.visible || agent.dismissed) continue;
     agent.dirty = false;
     drawTile(agent);
   }
@@ -146,7 +151,7 @@ function urgency(one, other) {
 }
 
 function ordered() {
-  return view.agents.filter(agent => agent.status !== "left").sort(urgency);
+  return present().filter(agent => agent.status !== "left").sort(urgency);
 }
 
 let sortedAt = 0;
@@ -177,7 +182,7 @@ function sortQueue() {
   const calls = view.agents.filter(agent => stateOf(agent) === "calls").length;
   const mine = view.agents.filter(agent => stateOf(agent) === "mine").length;
   const live = view.agents.filter(agent => agent.status === "live").length;
-  const lost = view.agents.filter(agent => agent.status === "lost" || agent.status === "died").length;
+  const lost = present().filter(agent => agent.status === "lost" || agent.status === "died").length;
   const about = view.about;
   const parts = [
     `${live} agent${live === 1 ? "" : "s"}`, calls ? `${calls} call${calls === 1 ? "s" : ""}` : "nobody calls",

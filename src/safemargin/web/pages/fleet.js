@@ -8,7 +8,7 @@ const ABANDON = 15;  // … after which another connection is tried
 const LINGER = 3;  // seconds that a call stays in sight, however short it was
 const view = {
   agents: [], about: {}, me: "", looks: null, seen: null, entries: [], connected: false,
-  offset: 0, socket: null, tries: 0, received: 0, heardAt: 0, stalled: false, beat: null, timeline: null, sound: false,
+  offset: 0, socket: null, tries: 0, received: 0, heardAt: 0, stalled: false, beat: null, opened: false, unplaced: false, timeline: null, sound: false,
 };
 const byId = name => document.getElementById(name);
 const make = (tag, name = "", text = "") => {
@@ -46,6 +46,7 @@ function begin() {
   byId("help-close").addEventListener("click", () => byId("help").close());
   byId("take").addEventListener("click", event => takeOver(event.shiftKey));
   byId("give").addEventListener("click", handBack);
+  byId("dismiss").addEventListener("click", dismiss);
   view.sound = remembered("sound", "") === "on";
   showSound();
   beginKeys();
@@ -134,7 +135,7 @@ function say(message) {
 function heard(message) {
   view.received += 1;
   if (message.kind === "fleet") {
-    view.connected = true;
+    view.connected = view.opened = true;
     view.tries = 0;
     view.offset = message.now - Date.now() / 1000;
     view.about = message.about;
@@ -171,6 +172,9 @@ function heard(message) {
     view.me = message.name;
     if (document.activeElement !== byId("my-name")) byId("my-name").value = message.name;
     for (const agent of view.agents) agent.dirty = true;
+    const held = view.agents.find(agent => agent.control === view.me);
+    if (view.opened && view.looks === null && held) look(held.index);
+    view.opened = false;
   } else if (message.kind === "note" || message.kind === "error" || message.kind === "closed") {
     if (message.undone === "act") steering.answered = "";
     note(message.text);
@@ -186,6 +190,7 @@ function changed(told) {
     if (told.calling && !known.calling && !told.control) called(told);
     if (told.status !== known.status && (told.status === "lost" || told.status === "died"))
       byId("said").textContent = `${told.name} is ${told.status}`;
+    if ((told.status === "live") !== (known.status === "live") || told.dismissed !== known.dismissed) view.unplaced = true;
     Object.assign(known, told);
     known.dirty = true;
   }
