@@ -217,10 +217,11 @@ def test_the_server_goes_and_comes_back(chromium: webdriver.Chrome, folder: Path
         log.check()
 
 
+@pytest.mark.parametrize("abandoned", [False, True])
 def test_a_server_that_stalls_is_noticed_and_does_nothing_late(
-    chromium: webdriver.Chrome, folder: Path
+    chromium: webdriver.Chrome, folder: Path, *, abandoned: bool
 ) -> None:
-    own = folder / "stalls"
+    own = folder / f"stalls {abandoned}"
     own.mkdir()
     with running(own, *options(folder)) as server:
         page = opened(chromium, server)
@@ -233,9 +234,13 @@ def test_a_server_that_stalls_is_noticed_and_does_nothing_late(
         assert "cannot be reached" in page.text("away")
         page.press("2")
         page.driver.find_element(By.CSS_SELECTOR, "#pad button").click()
+        if abandoned:  # as after 15 s: another connection is tried
+            page.driver.execute_script("view.old = view.socket; view.heardAt -= 15000")
+            page.wait("view.socket !== view.old")
         server.resume()
         page.wait("document.getElementById('away').hidden")
-        page.wait("document.getElementById('notes').textContent.includes('too late')")
+        if not abandoned:
+            page.wait("document.getElementById('notes').textContent.includes('too late')")
         assert not [entry for entry in entries(own, "agent 1") if entry.kind == "action"]
         page.wait("view.seen?.waiting")
         assert page.script("view.agents[view.looks].human_actions") == 0

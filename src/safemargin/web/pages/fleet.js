@@ -95,6 +95,7 @@ function disconnect() {
 
 function showAway() {
   releaseKeys();
+  steering.answered = "";  // nobody knows whether the last answer arrived; a second one is refused
   document.body.classList.add("away");
   byId("away").hidden = false;
   byId("away").textContent = "The server cannot be reached. What you see is what was last known; trying again …";

@@ -11,7 +11,7 @@ const make = (tag, name = "", text = "") => {
 };
 const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
-  left: "−", lost: "✕", died: "✕", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
+  left: "−", lost: "✕", died: "✕", dismissed: "−", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
 };
 const LONGEST_PAUSE = 1500, ROWS = 400;
 
@@ -152,7 +152,8 @@ function showFleet(until) {
     if (entry.kind === "handed-back" || entry.kind === "stopped") state.by = "";
     if (["lost", "died", "left"].includes(entry.kind)) state.gone = entry.kind;
     if (["joined", "back"].includes(entry.kind)) state.gone = "";
-    states.set(entry.agent, state);
+    if (entry.kind === "dismissed") states.delete(entry.agent);
+    else states.set(entry.agent, state);
   }
   byId("then").replaceChildren(...[...states].sort().map(([name, state]) => {
     const kind = state.gone || (state.by ? "theirs" : state.calls ? "calls" : "well");
