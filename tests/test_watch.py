@@ -317,6 +317,9 @@ def test_refused_starts_leave_nothing_behind(
         port = str(other.getsockname()[1])
         assert main([*start, "--port", port, "--log", str(tmp_path / "g.db")]) == 2
     assert "is in use" in capsys.readouterr().err
+    token = ["--token-file", str(tmp_path / "none"), "--log", str(tmp_path / "g.db")]
+    assert main([*start, "--port", "0", *token]) == 2
+    assert "none" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     text = tmp_path / "README.md"
     text.write_text("# not a log\n" * 100)

@@ -45,11 +45,14 @@ def run_watch(options: argparse.Namespace) -> int:
 def _watch(options: argparse.Namespace) -> int:
     _check(options)
     from safemargin.audit import AuditLog
+    from safemargin.web.access import find_token
 
     crew, margins = _crew(options)
     notifiers = _notifiers(options)
     try:
-        # Whatever may be refused comes before the first entry of the log.
+        # Whatever may be refused comes before the log is made.
+        if options.token_file is not None:
+            find_token(options.token_file, options.log)
         with _listen(options) as bound, AuditLog(options.log, write=True) as log:
             log.check()
             _run_fleet(options, bound, log, crew, margins, notifiers)
