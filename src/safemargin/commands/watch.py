@@ -84,17 +84,14 @@ def _run_fleet(
         about=_about(options, crew, margins),
     )
     fleet.journal.listeners += notifiers
-    start: Any = lambda loop: None  # noqa: E731
-    stop: Callable[[], None] = lambda: None  # noqa: E731
+    hooks: dict[str, Any] = {}
     if crew is not None:
         from safemargin.fleet.local import LocalAgents
 
         local = LocalAgents(fleet, crew)
-        start, stop = local.start, local.stop
+        hooks = {"start": local.start, "stop": local.stop}
     hosts = _loopback() if loopback else ("*",)
-    app = create_fleet_app(
-        fleet, access, hosts=hosts, remote=options.remote, start=start, stop=stop
-    )
+    app = create_fleet_app(fleet, access, hosts=hosts, remote=options.remote, **hooks)
     query = "" if loopback else f"?token={access.page_token}"
     more = {"token": access.token} if options.remote else {}
     _serve(options, bound, app, "the fleet", query=query, more=more)
