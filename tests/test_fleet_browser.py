@@ -53,9 +53,16 @@ def page(chromium: webdriver.Chrome, server: Server) -> Page:
     return opened(chromium, server)
 
 
-def opened(chromium: webdriver.Chrome, server: Server) -> Page:
+def fresh(chromium: webdriver.Chrome) -> Page:
+    """An empty page, with no complaints of the one before it."""
     page = Page(chromium)
     chromium.get("about:blank")
+    page.complaints()
+    return page
+
+
+def opened(chromium: webdriver.Chrome, server: Server) -> Page:
+    page = fresh(chromium)
     chromium.get(server.address)
     page.wait(
         "view.agents.filter(each => each.status === 'live' && each.step !== null).length >= 3"
@@ -271,10 +278,19 @@ def test_who_leaves_the_page_in_the_same_tab_is_gone(
 
 
 def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) -> None:
-    with sm.AuditLog(folder / "watch.db") as log:
+    with running(tmp_path, *options(folder)) as watched, Person(watched.address, "Ben") as ben:
+        ben.say(do="look", agent=0)
+        ben.say(do="take", agent=0)
+        for action in (1, 0, 1):
+            ben.act(0, action)
+            ben.entry("action")
+        ben.say(do="give", agent=0)
+        ben.entry("handed-back")
+    with sm.AuditLog(tmp_path / "watch.db") as log:
         count = len(log)
-    with running(tmp_path, "--replay", str(folder / "watch.db")) as server:
-        page = Page(chromium)
+    (tmp_path / "again").mkdir()
+    with running(tmp_path / "again", "--replay", str(tmp_path / "watch.db")) as server:
+        page = fresh(chromium)
         chromium.get(server.address)
         page.wait(f"view.all.length >= {count} && view.at >= 0")
         assert "none altered" in page.text("summary")

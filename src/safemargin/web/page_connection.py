@@ -179,6 +179,7 @@ class PageConnection(Connection):
             raise InvalidInput("an action needs the number of the last beat that the page heard")
         age = time.monotonic() - beat
         if not age <= OLDEST:
+            self.beat()  # what the page asks for next is not late
             raise InvalidInput(
                 f"too late: the server had been out of reach for {age:.0f} s; not done"
             )

@@ -71,7 +71,6 @@ function connect() {
   };
   socket.onmessage = event => {
     view.heardAt = Date.now();
-    if (view.stalled) comeBack();
     if (typeof event.data === "string") heard(JSON.parse(event.data));
     else saw(event.data);
   };
@@ -153,6 +152,7 @@ function heard(message) {
     if (again) look(again.index);
   } else if (message.kind === "beat") {
     view.beat = message.beat;
+    if (view.stalled) comeBack();  // not earlier: what is asked for with an older beat is refused
   } else if (message.kind === "agents") {
     view.offset = message.now - Date.now() / 1000;
     for (const told of message.agents) changed(told);
