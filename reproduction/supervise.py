@@ -30,7 +30,7 @@ from safemargin.criticality import Randomness
 from safemargin.engines.base import Job, Worker
 from safemargin.environments import EnvironmentSpec
 from safemargin.files import written_whole
-from safemargin.lanes import Lanes, Trial
+from safemargin.lanes import action_returns
 from safemargin.margins import Margins
 from safemargin.policies import load_policy
 from safemargin.proxies import PROXIES, proxy_values
@@ -108,27 +108,15 @@ class Supervisor:
             randomness=Randomness(environment=False, policy=False),
         )
         self.runner: Runner = Worker(job).runner
-        self.actions = int(self.runner.simulator.env.action_space.n)  # type: ignore[attr-defined]
         self.proxy = PROXIES[study.default_proxy]
 
     def returns(self) -> Floats:
         """The discounted return of each action here, if the agent goes on after it, [actions]."""
         runner = self.runner
-        simulator = runner.simulator
-        point = Point(simulator.save(), None)
-        meetings = Meetings(runner.settings.horizon)
-        lanes = Lanes(runner, point, meetings)
-        # A random action is made from a uniform number: these make each action in turn.
-        trials = [
-            Trial(np.array([[(action + 0.5) / self.actions]])) for action in range(self.actions)
-        ]
-        waiting = list(trials)
-        while waiting or not all(trial.rollout.last.finished for trial in trials):
-            while waiting and lanes.free:
-                lanes.start(waiting.pop(0))
-            lanes.advance()
-        simulator.restore(point.snapshot)
-        return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])
+        point = Point(runner.simulator.save(), None)
+        found = action_returns(runner, point, Meetings(runner.settings.horizon))
+        runner.simulator.restore(point.snapshot)
+        return found
 
     def play(self, strategy: str, game: int, look: Callable[..., bool]) -> Played:
         """So many decisions, over as many lives and games as it takes."""

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(
     reason="no browser to test in: apt-get install chromium chromium-driver",
 )
 WORLDS = Path(__file__).parent / "worlds.py"
+PICTURED = "[...document.querySelectorAll('.tile img')].slice(0, 3).every(i => i.naturalWidth)"
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,14 @@ def opened(chromium: webdriver.Chrome, server: Server) -> Page:
     page.wait(
         "view.agents.filter(each => each.status === 'live' && each.step !== null).length >= 3"
     )
+    page.wait(PICTURED)  # nothing moves any more
     return page
+
+
+def look_at(page: Page, name: str) -> None:
+    """Click on an agent's tile."""
+    page.driver.find_element(By.CSS_SELECTOR, f".tile[aria-label^='{name},']").click()
+    page.wait(f"view.agents[view.looks]?.name === '{name}'")
 
 
 def entries(folder: Path, agent: str) -> list[Entry]:
@@ -79,7 +87,7 @@ def entries(folder: Path, agent: str) -> list[Entry]:
 
 def test_tiles_and_queue(page: Page) -> None:
     page.wait("document.querySelectorAll('.tile img').length >= 3")
-    page.wait("[...document.querySelectorAll('.tile img')].slice(0, 3).every(i => i.naturalWidth)")
+    page.wait(PICTURED)
     names = page.script("[...document.querySelectorAll('.tile b')].map(each => each.textContent)")
     assert names[:3] == ["agent 1", "agent 2", "agent 3"]
     assert "3 agents" in page.text("summary")
@@ -92,7 +100,7 @@ def test_tiles_and_queue(page: Page) -> None:
 
 
 def test_take_over_steer_and_hand_back(page: Page, folder: Path) -> None:
-    page.driver.find_elements(By.CSS_SELECTOR, ".tile")[0].click()
+    look_at(page, "agent 1")
     page.wait("view.seen !== null && view.timeline !== null")
     assert page.text("agent-name") == "agent 1"
     page.wait("document.querySelectorAll('#scores .score').length === 2")
@@ -130,7 +138,7 @@ def test_take_over_steer_and_hand_back(page: Page, folder: Path) -> None:
 def test_a_page_that_was_closed_shows_the_true_state(
     page: Page, chromium: webdriver.Chrome, server: Server
 ) -> None:
-    page.driver.find_elements(By.CSS_SELECTOR, ".tile")[1].click()
+    look_at(page, "agent 2")
     page.press("t")
     page.wait("stateOf(view.agents[view.looks]) === 'mine'")
     again = opened(chromium, server)
@@ -144,8 +152,8 @@ def test_a_page_that_was_closed_shows_the_true_state(
 
 
 def test_somebody_else_was_faster(page: Page, server: Server) -> None:
-    page.driver.find_elements(By.CSS_SELECTOR, ".tile")[2].click()
-    place = page.wait("view.looks")
+    look_at(page, "agent 3")
+    place = page.script("view.looks")
     with Person(server.address, "Ben") as ben:
         ben.say(do="take", agent=place)
         ben.entry("taken")
@@ -232,7 +240,7 @@ def test_a_server_that_stalls_is_noticed_and_does_nothing_late(
     own.mkdir()
     with running(own, *options(folder)) as server:
         page = opened(chromium, server)
-        page.driver.find_elements(By.CSS_SELECTOR, ".tile")[0].click()
+        look_at(page, "agent 1")
         page.press("t")
         page.wait("stateOf(view.agents[view.looks]) === 'mine' && view.seen?.waiting")
         server.stall()
@@ -264,7 +272,7 @@ def test_who_leaves_the_page_in_the_same_tab_is_gone(
     own.mkdir()
     with running(own, *options(folder), "--grace", "1") as server:
         page = opened(chromium, server)
-        page.driver.find_elements(By.CSS_SELECTOR, ".tile")[0].click()
+        look_at(page, "agent 1")
         page.press("t")
         page.wait("stateOf(view.agents[view.looks]) === 'mine'")
         # As where the browser keeps the page for "back": it is hidden, and nothing is destroyed.

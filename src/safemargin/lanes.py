@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import gymnasium as gym
 import numpy as np
 
 from safemargin.coalescing import Meetings, Rollout
@@ -177,3 +179,32 @@ class Lanes:
         rollout.rewards.append(step.reward)
         ended = step.terminated or step.truncated
         rollout.finished = ended or len(rollout.rewards) >= self._horizon
+
+
+def action_returns(
+    runner: Runner,
+    point: Point,
+    meetings: Meetings | None = None,
+    *,
+    environment: Callable[[], np.random.Generator] | None = None,
+) -> Floats:
+    """The discounted return of each action at a point, if the policy goes on after it, [actions].
+
+    `environment` makes the stream that each action's trial draws from; pass the same one each time
+    to compare the actions in the same future. Simulators are left wherever the trials ended.
+    """
+    space = runner.simulator.env.action_space
+    assert isinstance(space, gym.spaces.Discrete)
+    actions = int(space.n)
+    trials = []
+    for action in range(actions):
+        streams = Streams(environment=None if environment is None else environment())
+        # A random action is made from a uniform number: this one makes the wanted action.
+        trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
+    lanes = Lanes(runner, point, meetings)
+    waiting = deque(trials)
+    while waiting or not all(trial.rollout.complete for trial in trials):
+        while waiting and lanes.free:
+            lanes.start(waiting.popleft())
+        lanes.advance()
+    return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from safemargin.actions import PolicyActions
 from safemargin.decisions import Decision
 from safemargin.environments import SnapshotSimulator
 from safemargin.errors import InvalidInput
-from safemargin.lanes import Lanes, Streams, Trial
+from safemargin.lanes import action_returns
 from safemargin.policies import load_policy
 from safemargin.policies.base import batch_of
 from safemargin.records import Array
@@ -69,7 +70,6 @@ class Lookahead:
                 f"policy {self.policy.description} is recurrent; a lookahead does not know what it "
                 "remembers"
             )
-        self._steps = steps
         self._trials = trials
         # The horizon is where γ^h falls to the accepted error.
         self._settings = Settings(
@@ -87,35 +87,25 @@ class Lookahead:
         runner = Runner(simulator, self.policy, self._settings)
         point = Point(simulator.save(), None)
         self._asked += 1
-        actions = int(space.n)
-        totals = np.zeros(actions)
         try:
-            for number in range(self._trials):
-                totals += self._try(runner, point, actions, number)
+            futures = [
+                action_returns(runner, point, environment=self._future(number))
+                for number in range(self._trials)
+            ]
         finally:
             simulator.restore(point.snapshot)
-        self.returns = totals / self._trials
+        self.returns = np.mean(futures, axis=0)
         own = int(runner.choose(scores, None, None)) - int(space.start)
         best = int(np.argmax(self.returns))
         if self.returns[own] >= self.returns[best]:
             best = own
         return int(space.start) + best
 
-    def _try(self, runner: Runner, point: Point, actions: int, number: int) -> Array:
-        """The discounted return of each action in one future, [actions]."""
-        lanes = Lanes(runner, point)
-        returns = np.zeros(actions)
-        for action in range(actions):
-            streams = Streams()
-            if self._trials > 1:
-                keys = Purpose.TRIAL_ENVIRONMENT, self._asked, number
-                streams = Streams(environment=stream(self._settings.seed, *keys))
-            # A random action is made from a uniform number: this one makes the wanted action.
-            trial = Trial(np.array([[(action + 0.5) / actions]]), streams)
-            lanes.start(trial)
-            lanes.finish([trial])
-            returns[action] = runner.discounted(trial.rollout.rewards[: self._steps])
-        return returns
+    def _future(self, number: int) -> Callable[[], np.random.Generator] | None:
+        """The stream of one of several futures; a single one is the environment's own."""
+        if self._trials == 1:
+            return None
+        return partial(stream, self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked, number)
 
 
 class Terminal:

@@ -16,6 +16,7 @@ from safemargin.recordings import Recording, Recordings
 from safemargin.replay import Camera
 from safemargin.study import Study
 from safemargin.web.describe import describe_episode, describe_study, starting_place
+from safemargin.web.entrance import add_page_files
 from safemargin.web.pages import KINDS, page, plotly_script
 from safemargin.whatif import ROLES, WhatIfs
 
@@ -107,12 +108,7 @@ def create_app(
         headers = {"Cache-Control": "max-age=86400"}
         return Response(plotly_script(), media_type=KINDS[".js"], headers=headers)
 
-    @app.get("/pages/{name}")
-    def static(name: str) -> Response:
-        try:
-            return Response(page(name), media_type=KINDS["." + name.rpartition(".")[2]])
-        except InvalidInput as error:
-            raise HTTPException(404, str(error)) from error
+    add_page_files(app)
 
     @app.get("/api/study")
     def about() -> dict[str, Any]:

@@ -10,17 +10,17 @@ from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError
 from safemargin.fleet.state import Fleet
-from safemargin.web.access import COOKIE, Access, same_site
+from safemargin.web.access import Access, same_site
 from safemargin.web.app import HOSTS
 from safemargin.web.connections import AgentConnection
+from safemargin.web.entrance import WRONG_PAGE_TOKEN, add_entrance
 from safemargin.web.page_connection import News, PageConnection
-from safemargin.web.pages import KINDS, page
 from safemargin.web.plain_agents import PlainAgents
 
 try:
     import websockets  # noqa: F401  uvicorn needs it to serve WebSockets
     from fastapi import FastAPI, HTTPException, Request, WebSocket
-    from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+    from fastapi.responses import PlainTextResponse
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("the fleet page", extra="web") from error
@@ -40,7 +40,6 @@ WRONG_AGENT_TOKEN = (
     "that the server printed\n"
 )
 NO_REMOTE_AGENTS = "this server takes no remote agents; start it with --remote\n"
-WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the server printed\n"
 
 Start = Callable[[asyncio.AbstractEventLoop], None]
 
@@ -76,26 +75,7 @@ def create_fleet_app(
     app = FastAPI(title="safemargin fleet", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
 
-    def admit(request: Request) -> None:
-        if not access.person(request.cookies):
-            raise HTTPException(401, WRONG_PAGE_TOKEN.strip())
-
-    @app.get("/")
-    def index(request: Request, token: str | None = None) -> Response:
-        if token is not None and access.page(token):
-            answer = RedirectResponse("/", status_code=303)
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
-            return answer
-        if token is not None or not access.person(request.cookies):
-            return PlainTextResponse(WRONG_PAGE_TOKEN, 401)
-        return Response(page("fleet.html"), media_type=KINDS[".html"])
-
-    @app.get("/pages/{name}")
-    def static(name: str) -> Response:
-        try:
-            return Response(page(name), media_type=KINDS["." + name.rpartition(".")[2]])
-        except InvalidInput as error:
-            raise HTTPException(404, str(error)) from error
+    admit = add_entrance(app, access, "fleet.html")
 
     @app.get("/api/fleet")
     async def whole(request: Request) -> dict[str, Any]:

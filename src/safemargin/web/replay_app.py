@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from safemargin.audit import AuditLog
-from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.errors import MissingExtra
 from safemargin.fleet.messages import picture_kind
-from safemargin.web.access import COOKIE, Access
+from safemargin.web.access import Access
 from safemargin.web.app import HOSTS
-from safemargin.web.pages import KINDS, page
+from safemargin.web.entrance import add_entrance
 
 try:
     from fastapi import FastAPI, HTTPException, Request
-    from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+    from fastapi.responses import Response
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("the replay page", extra="web") from error
@@ -27,26 +27,7 @@ def create_replay_app(log: AuditLog, access: Access, *, hosts: tuple[str, ...] =
     app = FastAPI(title="safemargin replay", docs_url=None, redoc_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
 
-    def admit(request: Request) -> None:
-        if not access.person(request.cookies):
-            raise HTTPException(401, "wrong or missing token: open the whole address")
-
-    @app.get("/")
-    def index(request: Request, token: str | None = None) -> Response:
-        if token is not None and access.page(token):
-            answer = RedirectResponse("/", status_code=303)
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
-            return answer
-        if token is not None or not access.person(request.cookies):
-            return PlainTextResponse("wrong or missing token: open the whole address\n", 401)
-        return Response(page("replay.html"), media_type=KINDS[".html"])
-
-    @app.get("/pages/{name}")
-    def static(name: str) -> Response:
-        try:
-            return Response(page(name), media_type=KINDS["." + name.rpartition(".")[2]])
-        except InvalidInput as error:
-            raise HTTPException(404, str(error)) from error
+    admit = add_entrance(app, access, "replay.html")
 
     @app.get("/api/entries")
     def entries(request: Request, after: int = 0) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""The way into pages that may be open to a whole network: a token, the first page, its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.web.access import COOKIE, Access
+from safemargin.web.pages import KINDS, page
+
+try:
+    from fastapi import FastAPI, HTTPException, Request
+    from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+except ImportError as error:
+    raise MissingExtra("a page", extra="web") from error
+
+WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the server printed\n"
+
+
+def add_entrance(app: FastAPI, access: Access, first_page: str) -> Callable[[Request], None]:
+    """Serve a page and its files to those who have the token; gives the check for all else."""
+
+    def admit(request: Request) -> None:
+        if not access.person(request.cookies):
+            raise HTTPException(401, WRONG_PAGE_TOKEN.strip())
+
+    @app.get("/")
+    def index(request: Request, token: str | None = None) -> Response:
+        if token is not None and access.page(token):
+            answer = RedirectResponse("/", status_code=303)
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return answer
+        if token is not None or not access.person(request.cookies):
+            return PlainTextResponse(WRONG_PAGE_TOKEN, 401)
+        return Response(page(first_page), media_type=KINDS[".html"])
+
+    add_page_files(app)
+    return admit
+
+
+def add_page_files(app: FastAPI) -> None:
+    """Serve the scripts and styles of all pages; there is nothing secret in them."""
+
+    @app.get("/pages/{name}")
+    def static(name: str) -> Response:
+        try:
+            return Response(page(name), media_type=KINDS["." + name.rpartition(".")[2]])
+        except InvalidInput as error:
+            raise HTTPException(404, str(error)) from error
