@@ -5,7 +5,8 @@ python reproduction/supervise.py beamrider-a3c
 The overseer stands in for a skilled human: a lookahead that tries each action in the emulator, lets
 the agent go on, and takes the best. It may act in `--budget` of the decisions; what differs is who
 chooses them: chance, the highest proxies, the lowest margins, or the highest true criticality (of
-one random action, measured at every decision, which nobody could afford). All play the same games.
+one random action, measured at every decision, which nobody could afford). All play on from the
+same places, which the agent reaches alone.
 Thresholds come from the agent's stored study; that of true criticality from decisions of the
 unsupervised games. Results go to studies/AGENT/supervision.json; run it again to go on.
 """
@@ -29,19 +30,21 @@ from safemargin.console import ProgressBar
 from safemargin.criticality import Randomness
 from safemargin.engines.base import Job, Worker
 from safemargin.environments import EnvironmentSpec
+from safemargin.environments.simulator import Step
 from safemargin.files import written_whole
 from safemargin.lanes import action_returns
 from safemargin.margins import Margins
 from safemargin.policies import load_policy
 from safemargin.proxies import PROXIES, proxy_values
 from safemargin.records import Floats
+from safemargin.reproduce import OPENING
 from safemargin.rollouts import Point, Runner
 from safemargin.settings import Settings
 
 HERE = Path(__file__).parent
 RESULT = "supervision.json"
 TOLERANCE = 0.5
-PILOT_EVERY = 5
+PILOT_EVERY = 20
 """In unsupervised games, true criticality is measured at one of so many decisions."""
 STRATEGIES = ("nobody", "random", "proxy", "margin", "criticality")
 
@@ -54,11 +57,12 @@ class Plan:
     budget: float
     decisions: int
     lookahead: int
+    warm_up: int
 
 
 @dataclass(frozen=True)
 class Played:
-    """One game (and those after it) of so many decisions."""
+    """So many decisions of one game, and of those after it."""
 
     strategy: str
     game: int
@@ -119,12 +123,11 @@ class Supervisor:
         return found
 
     def play(self, strategy: str, game: int, look: Callable[..., bool]) -> Played:
-        """So many decisions, over as many lives and games as it takes."""
+        """So many decisions from somewhere in a game on, over as many lives as it takes."""
         runner, plan = self.runner, self.plan
         simulator = runner.simulator
         rng = np.random.default_rng([STRATEGIES.index(strategy), game])
-        seed = 1_000 * game
-        observation = simulator.reset(seed)
+        observation = self._begin(game)
         deaths = looked_at = overruled = 0
         reward, criticalities = 0.0, []
         for decision in range(plan.decisions):
@@ -143,19 +146,37 @@ class Supervisor:
                 if found[own] < found.max():
                     taken = int(found.argmax())
                     overruled += 1
-            step = simulator.step(taken)
+            step, observation = self._step(taken)
             reward += step.reward
-            observation = step.observation
-            if step.terminated or step.truncated:
-                deaths += step.terminated
-                if simulator.game_goes_on:
-                    observation = simulator.next_life()
-                else:
-                    seed += 1
-                    observation = simulator.reset(seed)
+            deaths += step.terminated
         return Played(
             strategy, game, plan.decisions, deaths, reward, looked_at, overruled, criticalities
         )
+
+    def _begin(self, game: int) -> Any:
+        """Somewhere in a game that the agent plays alone; the same place for every strategy."""
+        runner, rng = self.runner, np.random.default_rng([len(STRATEGIES), game])
+        simulator = runner.simulator
+        self._seed = 1_000 * game
+        observation = simulator.reset(self._seed)
+        for decision in range(OPENING + int(rng.integers(self.plan.warm_up))):
+            rows, _ = runner.scores([observation], [None])
+            action = runner.choose(rows[0], None, simulator.mask)
+            if decision < OPENING:
+                action = runner.random_actions(rng.random(runner.random_actions.width), None)
+            _, observation = self._step(action)
+        return observation
+
+    def _step(self, action: Any) -> tuple[Step, Any]:
+        """What the action brought, and what is seen next; a lost game is followed by another."""
+        simulator = self.runner.simulator
+        step = simulator.step(action)
+        if not (step.terminated or step.truncated):
+            return step, step.observation
+        if simulator.game_goes_on:
+            return step, simulator.next_life()
+        self._seed += 1
+        return step, simulator.reset(self._seed)
 
     def _proxy(self, row: Any) -> float:
         space = self.runner.simulator.env.action_space
@@ -198,28 +219,45 @@ def main() -> None:
     parser.add_argument("agent", metavar="AGENT", help="a bundled agent with a stored study")
     parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
     parser.add_argument("--games", type=int, default=32, help="of each strategy (default 32)")
+    parser.add_argument(
+        "--strategies",
+        nargs="+",
+        default=STRATEGIES,
+        choices=STRATEGIES,
+        metavar="NAME",
+        help=f"default: all of {', '.join(STRATEGIES)}; the last one takes twenty times as long",
+    )
     parser.add_argument("--decisions", type=int, default=1500, help="of a game (default 1500)")
     parser.add_argument("--budget", type=float, default=0.05, help="default 0.05")
     parser.add_argument("--lookahead", type=int, default=150, metavar="STEPS", help="default 150")
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=6000,
+        metavar="STEPS",
+        help="the agent plays alone for up to so many steps first (default 6000, about a game)",
+    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     folder = options.studies / options.agent
-    plan = Plan(options.agent, options.budget, options.decisions, options.lookahead)
+    plan = Plan(
+        options.agent, options.budget, options.decisions, options.lookahead, options.warm_up
+    )
     path = folder / RESULT
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     if kept is not None and kept["plan"] != asdict(plan):
         parser.error(f"{path} was played with another plan, {kept['plan']}; move it away first")
     played = [Played(**one) for one in kept["played"]] if kept else []
     with ProgressBar() as progress:
-        progress.stage("supervised games", total=options.games * len(STRATEGIES), done=len(played))
-        for strategies in (("nobody",), STRATEGIES[1:]):  # the pilot first
+        there = {(one.strategy, one.game) for one in played}
+        wanted = [(name, game) for game in range(options.games) for name in options.strategies]
+        missing = [task for task in wanted if task not in there]
+        progress.stage("supervised games", total=len(wanted), done=len(wanted) - len(missing))
+        pilots = [task for task in missing if task[0] == "nobody"]
+        for tasks in (pilots, [task for task in missing if task not in pilots]):
             pilot = [value for one in played for value in one.criticalities]
-            tasks = [
-                (strategy, game)
-                for game in range(options.games)
-                for strategy in strategies
-                if not any(one.strategy == strategy and one.game == game for one in played)
-            ]
+            if not pilot and any(name == "criticality" for name, _ in tasks):
+                parser.error("criticality needs games of nobody first: its threshold is theirs")
             for one in _in_processes(folder, plan, tasks, pilot, options.workers):
                 played.append(one)
                 progress.advance(one.decisions)

@@ -119,7 +119,7 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
         "default_proxy": "log_prob_range",
     }
     (tmp_path / "study.json").write_text(json.dumps(about), encoding="utf-8")
-    plan = supervise.Plan("pong-a3c", 0.05, 10, 40)
+    plan = supervise.Plan("pong-a3c", 0.05, 10, 40, warm_up=60)
     supervisor = supervise.Supervisor(StoredStudy(tmp_path), plan)
     simulator = supervisor.runner.simulator
     simulator.reset(3)
@@ -132,7 +132,7 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
 
     other = make_simulator(EnvironmentSpec.parse("atari:pong").make(), way="snapshot")
     runner = supervisor.runner
-    for action in range(supervisor.actions):
+    for action in range(len(found)):
         observation = other.reset(3)
         for taken in opening:
             observation = other.step(taken).observation
@@ -146,3 +146,11 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
             if step.terminated:
                 break
         assert found[action] == pytest.approx(np.dot(rewards, 0.99 ** np.arange(len(rewards))))
+    nobody = supervisor.play("nobody", 4, lambda value, rng: False)
+    begins = simulator.digest()
+    again = supervisor.play("random", 4, lambda value, rng: False)
+    assert simulator.digest() == begins  # all strategies play the same game from the same place
+    assert (nobody.reward, nobody.looked_at, again.looked_at) == (again.reward, 0, 0)
+    assert len(nobody.criticalities) == 1
+    always = supervisor.play("random", 4, lambda value, rng: True)
+    assert always.looked_at == 10
