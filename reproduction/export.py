@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from atari_training import OBSERVATION_SHAPE, ActorCritic, DuelingQ
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     import onnx
@@ -25,8 +27,9 @@ def export_onnx(network: ActorCritic | DuelingQ, path: Path, *, half: bool = Tru
     import onnx
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    network = network.eval().cpu().float()
     torch.onnx.export(
-        network.eval().cpu().float(),
+        OneHead(network, half=half) if isinstance(network, DuelingQ) else network,
         (torch.zeros(2, *OBSERVATION_SHAPE, dtype=torch.uint8),),
         str(path),
         input_names=["observation"],
@@ -46,16 +49,47 @@ def export_onnx(network: ActorCritic | DuelingQ, path: Path, *, half: bool = Tru
     onnx.save(model, str(path))
 
 
+class OneHead(nn.Module):
+    """A dueling network whose two streams end in one matrix: the same values to the last bits.
+
+    Taking the mean of the advantages runs through other kernels for one row than for several, so
+    that scores would depend on the batch. A matrix product does not.
+    """
+
+    def __init__(self, network: DuelingQ, *, half: bool) -> None:
+        super().__init__()
+        network = copy.deepcopy(network)
+        if half:
+            round_to_half(network)
+        self.torso = network.torso
+        self.value_hidden = network.value_hidden
+        self.advantage_hidden = network.advantage_hidden
+        value, advantage = network.value, network.advantage
+        self.head = nn.Linear(2 * value.in_features, advantage.out_features)
+        with torch.no_grad():
+            centred = advantage.weight - advantage.weight.mean(0)
+            self.head.weight.copy_(torch.cat([value.weight.expand_as(centred), centred], 1))
+            self.head.bias.copy_(value.bias + advantage.bias - advantage.bias.mean())
+
+    def forward(self, observation: Tensor) -> Tensor:
+        features = self.torso(observation)
+        streams = self.value_hidden(features), self.advantage_hidden(features)
+        return self.head(torch.cat(streams, 1))
+
+
 def halve_weights(model: onnx.ModelProto) -> None:
     """Store matrices and kernels as float16, each with a Cast to float32 at the graph's start.
 
-    Biases are small and stay as they are.
+    Biases are small and stay as they are, and so does the head that two streams share: it is made
+    from rounded weights.
     """
     from onnx import TensorProto, helper, numpy_helper
 
     casts = []
     for weights in model.graph.initializer:
         if weights.data_type != TensorProto.FLOAT or len(weights.dims) < 2:
+            continue
+        if weights.name == "head.weight":
             continue
         name, values = weights.name, numpy_helper.to_array(weights)
         with np.errstate(over="ignore"):

@@ -179,6 +179,9 @@ def test_scores_do_not_depend_on_the_batch(game: tuple[dict, float, np.ndarray])
     alone = np.concatenate([policy.scores(seen[i : i + 1])[0] for i in range(len(seen))])
     sevens = np.concatenate([policy.scores(seen[i : i + 7])[0] for i in range(0, len(seen), 7)])
     assert together.tobytes() == alone.tobytes() == sevens.tobytes()
+    policy.widen(gym.spaces.Box(0, 255, seen.shape[1:], np.uint8), 8)
+    eights = np.concatenate([policy.scores(seen[i : i + 8])[0] for i in range(0, len(seen), 8)])
+    assert eights.tobytes() == alone.tobytes()
 
 
 def test_the_cartpole_agent_plays_as_its_card_says() -> None:
@@ -231,9 +234,12 @@ def test_atari_files_are_the_network_that_was_trained(
 
     monkeypatch.syspath_prepend(str(ROOT / "reproduction"))
     from atari_training import NETWORKS
+    from export import OneHead
 
     card, _, seen = game
     network = NETWORKS[card["kind"]](len(card["actions"])).eval()
+    if card["kind"] == "q":
+        network = OneHead(network, half=False)
     names = {name for name, _ in network.named_parameters()}
     weights = {
         each.name.removesuffix(".half"): torch.tensor(

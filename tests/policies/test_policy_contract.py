@@ -16,6 +16,7 @@ from small_policies import adapters
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import Policy
 from safemargin.policies.checks import sample_batch
+from safemargin.policies.function import FunctionPolicy
 
 SHAPES = {"q": (2,), "logits": (2,), "gaussian": (2, 1), "actions": (1,)}
 
@@ -165,3 +166,15 @@ def test_travels_to_another_process(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     identities = {identity for *_, identity in sent}
     assert set(done.stdout.split()) <= identities
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
+def test_larger_batches_are_used_only_where_no_bit_changes(share: float) -> None:
+    """Here a share of the rows comes out otherwise in company, as sums of few numbers do."""
+
+    def scores(observations: np.ndarray) -> np.ndarray:
+        moved = (observations[:, 0] > 1 - share) & (len(observations) > 1)
+        return observations + 1e-6 * moved[:, None]
+
+    policy = FunctionPolicy(scores, kind="q")
+    assert policy.widen(gym.spaces.Box(0, 1, (3,), np.float32), 8) == (8 if share == 0 else 1)

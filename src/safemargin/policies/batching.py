@@ -20,6 +20,9 @@ from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.policies.checks import checked_scores
 
+WIDENED_BY = 64
+"""Random observations whose scores must not depend on the batch, before larger ones are used."""
+
 
 class BatchedPolicy(Policy):
     """A policy whose `evaluate` sees only batches of `fixed_batch` rows."""
@@ -64,19 +67,22 @@ class BatchedPolicy(Policy):
         """Take batches of up to so many rows in one go where that changes no bit of any score.
 
         Which kernel runs, and so in which order it adds up, depends on the shape of a batch but not
-        on its numbers: what is the same for random observations is the same for all.
+        on its numbers: what is the same for random observations is the same for all. There must be
+        many of them, since sums of few numbers come out the same in most orders.
         """
         self._widened = 1
         if self.initial_memory(1) is not None or not isinstance(space, gym.spaces.Box):
             return 1
         source = copy.deepcopy(space)
         source.seed(0)
-        observations = np.stack([source.sample() for _ in range(rows)])
+        observations = np.stack([source.sample() for _ in range(WIDENED_BY)])
         apart, _ = self.scores(observations)
         for size in range(2, rows + 1):
-            raw, _ = self.evaluate(observations[:size], None)
-            if self._checked(raw, size).tobytes() != apart[:size].tobytes():
-                break
+            for start in range(0, len(observations) - size + 1, size):
+                part = slice(start, start + size)
+                raw, _ = self.evaluate(observations[part], None)
+                if self._checked(raw, size).tobytes() != apart[part].tobytes():
+                    return self._widened
             self._widened = size
         return self._widened
 
