@@ -27,9 +27,9 @@ def export_onnx(network: ActorCritic | DuelingQ, path: Path, *, half: bool = Tru
     import onnx
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    network = network.eval().cpu().float()
+    plain = network.cpu().float()
     torch.onnx.export(
-        OneHead(network, half=half) if isinstance(network, DuelingQ) else network,
+        (OneHead(plain, half=half) if isinstance(plain, DuelingQ) else plain).eval(),
         (torch.zeros(2, *OBSERVATION_SHAPE, dtype=torch.uint8),),
         str(path),
         input_names=["observation"],
