@@ -37,7 +37,6 @@ from safemargin.margins import Margins
 from safemargin.policies import load_policy
 from safemargin.proxies import PROXIES, proxy_values
 from safemargin.records import Floats
-from safemargin.reproduce import OPENING
 from safemargin.rollouts import Point, Runner
 from safemargin.settings import Settings
 
@@ -159,10 +158,11 @@ class Supervisor:
         simulator = runner.simulator
         self._seed = 1_000 * game
         observation = simulator.reset(self._seed)
-        for decision in range(OPENING + int(rng.integers(self.plan.warm_up))):
+        opening = int(rng.integers(self.study.about["settings"]["opening"] + 1))
+        for decision in range(opening + int(rng.integers(self.plan.warm_up))):
             rows, _ = runner.scores([observation], [None])
             action = runner.choose(rows[0], None, simulator.mask)
-            if decision < OPENING:
+            if decision < opening:
                 action = runner.random_actions(rng.random(runner.random_actions.width), None)
             _, observation = self._step(action)
         return observation

@@ -225,6 +225,7 @@ def measured(studies: Studies) -> str:
                 name,
                 f"{status['moments']['natural']} + {status['moments']['spread']}",
                 f"{status['distinct_moments']} of {status['chosen_moments']}",
+                str(settings["opening"]),
                 f"{study.about['episodes_into_another_play']} of {status['episodes']}",
                 "the paper's rule" if plan == "paper" else f"fixed, {settings['trials']}",
                 f"{status['trials']:,}",
@@ -232,9 +233,9 @@ def measured(studies: Studies) -> str:
                 f"{np.median(half_widths):.2f} ({np.quantile(half_widths, 0.95):.2f})",
             ]
         )
-    header = ["study", "natural + spread", "distinct", "episodes in an earlier one's play",
-              "trials of a moment and n",
-              "trials", "at the cap", "half-width, median (95 %)"]  # fmt: skip
+    header = ["study", "natural + spread", "distinct", "random actions first, at most",
+              "episodes in an earlier one's play", "trials of a moment and n", "trials",
+              "at the cap", "half-width, median (95 %)"]  # fmt: skip
     return markdown(header, rows)
 
 

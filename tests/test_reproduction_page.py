@@ -114,7 +114,7 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
     policy = load_policy("zoo:pong-a3c")
     about = {
         "policy": {"identity": policy.identity},
-        "settings": {"gamma": 0.99},
+        "settings": {"gamma": 0.99, "opening": 30},
         "environment": {"name": "atari:pong"},
         "default_proxy": "log_prob_range",
     }

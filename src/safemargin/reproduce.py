@@ -10,7 +10,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from safemargin.collection import Progress
@@ -28,7 +28,9 @@ ABOUT_FILE = "study.json"
 EPISODES_KEPT = 100
 """So many natural episodes are kept step by step; the paper's Table II is about 100."""
 
-OPENING = 30
+OPENING = 400
+"""Random actions that a game begins with, at most. Thirty change next to nothing: the first ball of
+Pong is not yet in play then, nor anything in Beamrider's first hundred steps."""
 PAPERS_RULE = Settings(trial_plan="paper", opening=OPENING)
 FIXED_PLAN = Settings(trial_plan="fixed", trials=48, opening=OPENING)
 
@@ -53,7 +55,7 @@ class PaperStudy:
 def _studies() -> dict[str, PaperStudy]:
     main = "500 moments of each phase, as in the paper"
     rule = "the paper's stopping rule on the first moments of the same episodes"
-    dense = Settings(trial_plan="paper", opening=OPENING, n_values=tuple(range(1, 33)))
+    dense = replace(PAPERS_RULE, n_values=tuple(range(1, 33)))
     pong, beamrider = "atari:pong", "atari:beam_rider"
     listed = (
         PaperStudy("pong-apex", "pong-apex", pong, PAPERS_RULE, 500, 500, main),
@@ -67,7 +69,9 @@ def _studies() -> dict[str, PaperStudy]:
         PaperStudy(
             "beamrider-apex-rule", "beamrider-apex", beamrider, PAPERS_RULE, 50, 50, rule
         ),
-        PaperStudy("beamrider-a3c-rule", "beamrider-a3c", beamrider, PAPERS_RULE, 50, 50, rule),
+        PaperStudy(
+            "beamrider-a3c-rule", "beamrider-a3c", beamrider, PAPERS_RULE, 50, 50, rule
+        ),
     )  # fmt: skip
     return {study.name: study for study in listed}
 
