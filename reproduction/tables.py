@@ -226,7 +226,7 @@ def measured(studies: Studies) -> str:
                 f"{status['moments']['natural']} + {status['moments']['spread']}",
                 f"{status['distinct_moments']} of {status['chosen_moments']}",
                 str(settings["opening"]),
-                f"{study.about['episodes_into_another_play']} of {status['episodes']}",
+                str(status["plays"]),
                 "the paper's rule" if plan == "paper" else f"fixed, {settings['trials']}",
                 f"{status['trials']:,}",
                 str(status["capped"]),
@@ -234,7 +234,7 @@ def measured(studies: Studies) -> str:
             ]
         )
     header = ["study", "natural + spread", "distinct", "random actions first, at most",
-              "episodes in an earlier one's play", "trials of a moment and n", "trials",
+              "different plays", "trials of a moment and n", "trials",
               "at the cap", "half-width, median (95 %)"]  # fmt: skip
     return markdown(header, rows)
 

@@ -21,11 +21,13 @@ from worlds import (
     branching,
     chain,
     make_branching,
+    make_drawn,
     make_lives,
     make_slippery_chain,
 )
 
 import safemargin as sm
+from safemargin.cli import main
 from safemargin.errors import (
     InvalidInput,
     NotMeasurable,
@@ -34,9 +36,11 @@ from safemargin.errors import (
     StudyIncomplete,
     StudyMismatch,
 )
+from safemargin.plays import FewPlays
 from safemargin.records import EpisodeKey
 from safemargin.store import DATABASE, Store
 
+WORLDS = Path(__file__).parent / "worlds.py"
 SETTINGS = sm.Settings(
     trial_plan="paper", n_values=(1, 2, 4), sampling_error=2.0, max_trials=30, opening=6
 )
@@ -69,6 +73,27 @@ def test_moments_at_the_same_state_are_one(finished: Path) -> None:
         status = study.status()
         looks = np.stack([study.tuples(name).proxies for name in study.proxies], axis=1)
     assert status.distinct_moments == len(np.unique(looks, axis=0)) < status.chosen_moments
+
+
+def test_few_plays_are_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All episodes of this world end in the same steps, whatever they began with."""
+    small = {"n_values": (1,), "trials": 2, "opening": 3}
+    with sm.Study.create(
+        tmp_path / "study", make_drawn, always_first, small, scores="logits"
+    ) as study:
+        with pytest.raises(FewPlays, match=r"^60 moments lie in \d play"):  # a warning, elsewhere
+            study.collect(40, 20, workers=1)
+        status = study.status()
+        assert (status.chosen_moments, status.estimates) == (60, 0)
+        assert 0 < status.plays < 10
+    assert main(["status", str(tmp_path / "study")]) == 0
+    assert f"plays        60 moments lie in {status.plays} play" in capsys.readouterr().out
+    world = [f"{WORLDS}:make_drawn", f"{WORLDS}:always_first", "--scores", "logits"]
+    options = ["--natural", "40", "--spread", "20", "--n", "1", "--trials", "2", "--opening", "3"]
+    assert main(["collect", *world, "-o", str(tmp_path / "again"), *options, "--workers", "1"]) == 0
+    assert capsys.readouterr().err.count("note: 60 moments lie in") == 1
 
 
 def test_from_end_to_end(finished: Path, tmp_path: Path) -> None:

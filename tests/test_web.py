@@ -145,11 +145,10 @@ def test_episodes_that_run_into_one_play(drawn_study: Path) -> None:
                 assert np.array_equal(episode.scores[-tail:], other.scores[-tail:])
             seen[outline.name] = episode
         assert 40 < joined < 52
-        told = [text for level, text in findings(study, recordings, study.status(), None)]
-    assert any(
-        text.startswith(f"{joined} of 52 episodes run into the play of another one")
-        for text in told
-    )
+        status = study.status()
+        assert status.plays == 52 - joined
+        told = [text for level, text in findings(study, status, None)]
+    assert any(text.startswith(f"52 moments lie in {status.plays} plays") for text in told)
 
 
 def test_plays_that_never_meet_are_told_apart(tmp_path: Path) -> None:
@@ -160,9 +159,7 @@ def test_plays_that_never_meet_are_told_apart(tmp_path: Path) -> None:
         study.collect(3, 0, workers=1)
         recordings = Recordings(study)
         assert [each.joins for each in recordings.outlines()] == [None, None, None]
-        assert not any(
-            "run into" in text for _, text in findings(study, recordings, study.status(), None)
-        )
+        assert not any("run into" in text for _, text in findings(study, study.status(), None))
 
 
 def test_an_episode_has_every_number(client: TestClient, drawn_study: Path) -> None:

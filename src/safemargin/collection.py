@@ -7,6 +7,7 @@ more moments later extends a study; it never changes what is in it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from safemargin.engines import Engine, EpisodeTask, MomentTask
 from safemargin.errors import StudyIncomplete
+from safemargin.plays import FewPlays, count_plays, told_plays
 from safemargin.records import PHASES, EpisodeKey, Moment, Phase
 from safemargin.selection import eligible_steps, select_natural, select_spread
 from safemargin.settings import Settings
@@ -52,6 +54,9 @@ def collect(
     wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
     chosen = _run_episodes(store, engine, settings, wanted, progress)
     _select(store, settings, selection_proxy, chosen)
+    few_plays = told_plays(count_plays(store), len(store.moments()))
+    if few_plays:  # now, before hours are spent on them
+        warnings.warn(few_plays, FewPlays, stacklevel=3)
     _measure(store, engine, settings, chosen, progress)
 
 

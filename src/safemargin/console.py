@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -24,6 +25,7 @@ from rich.table import Table
 
 from safemargin.heldout import typical_tolerances
 from safemargin.margins import Margins, NoBound
+from safemargin.plays import FewPlays
 
 STAGES = {
     "doctor": "examining the environment",
@@ -67,6 +69,11 @@ class ProgressBar:
 
     def __enter__(self) -> ProgressBar:
         self._bars.start()
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.simplefilter("always", FewPlays)
+        self._show_warning = warnings.showwarning
+        warnings.showwarning = self._warned
         return self
 
     def __exit__(
@@ -75,7 +82,17 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._warnings.__exit__(kind, error, trace)
         self._bars.stop()
+
+    def _warned(
+        self, message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    ) -> None:
+        """Tell what matters before hours are spent at once, as a note."""
+        if issubclass(category, FewPlays):
+            print(f"note: {message}", file=sys.stderr, flush=True)
+        else:
+            self._show_warning(message, category, *where, **more)
 
     def stage(self, name: str, *, total: int, done: int) -> None:
         """A stage begins, or its total has grown."""

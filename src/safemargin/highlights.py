@@ -17,7 +17,8 @@ from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
 from safemargin.files import written_whole
 from safemargin.heldout import typical_tolerances
 from safemargin.margins import Margins, NoBound
-from safemargin.outlines import Outline, single_values, told_above
+from safemargin.outlines import Outline, told_above
+from safemargin.proxies import single_values
 from safemargin.recordings import Recording, Recordings
 from safemargin.records import Floats
 from safemargin.replay import Camera, Picture

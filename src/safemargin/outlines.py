@@ -10,14 +10,10 @@ import numpy as np
 
 from safemargin.bounds.sample import FEWEST_MOMENTS
 from safemargin.errors import StudyIncomplete
+from safemargin.plays import ALIKE, Plays
+from safemargin.proxies import single_values
 from safemargin.records import Floats
 from safemargin.study import Study
-
-ALIKE = 32
-"""Two episodes whose proxies agree to the last bit over so many steps are one play from there."""
-
-FEWEST_VALUES = 8
-"""Proxies that hardly change tell no two plays apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ class Glance:
     def __init__(self, study: Study) -> None:
         self.highest = highest_measured(study)
         self._excluded = study.settings.excluded_steps
-        self._plays: dict[bytes | str, str] = {}
+        self.plays = Plays()
         self._peaks: dict[bytes, str] = {}
 
     def peak(self, values: Floats, opening: int) -> Peak:
@@ -100,24 +96,6 @@ class Glance:
         first = self._peaks.setdefault(sign, name)
         return None if first == name else first
 
-    def joins(self, name: str, values: Floats, opening: int, fingerprint: str) -> str | None:
-        """The first episode that was seen with the same play.
-
-        Episodes that begin differently may meet: they then share their last steps, or, where a
-        time limit cut them at different places, those from the highest proxy on.
-        """
-        single = single_values(values)
-        top = opening + int(np.argmax(single[opening:]))
-        parts = [values[max(opening, len(values) - ALIKE) :], values[top : top + ALIKE]]
-        signs: list[bytes | str] = [fingerprint]
-        signs += [
-            part.tobytes() for part in parts if len(np.unique(single_values(part))) >= FEWEST_VALUES
-        ]
-        found = next((self._plays[sign] for sign in signs if sign in self._plays), None)
-        for sign in signs:
-            self._plays.setdefault(sign, found or name)
-        return found
-
 
 def highest_measured(study: Study) -> float:
     """The highest proxy that a fit knows; infinity where there is too little for a fit."""
@@ -126,11 +104,6 @@ def highest_measured(study: Study) -> float:
     except StudyIncomplete:
         return float("inf")
     return float("inf") if len(proxies) < FEWEST_MOMENTS else float(single_values(proxies).max())
-
-
-def single_values(values: Floats) -> Floats:
-    """One value a step; of a proxy that looks at n, that for the smallest n."""
-    return values if values.ndim == 1 else values[:, 0]
 
 
 def told_above(outlines: Sequence[Outline]) -> str | None:

@@ -306,3 +306,8 @@ def _bounds(action_space: Any, dims: int) -> tuple[Floats, Floats]:
             f"got low {lower.tolist()} and high {upper.tolist()}"
         )
     return lower, upper
+
+
+def single_values(values: Floats) -> Floats:
+    """One value a step; of a proxy that looks at n, that for the smallest n."""
+    return values if values.ndim == 1 else values[:, 0]

@@ -183,7 +183,7 @@ class Recordings:
                 peak_proxy=peak.proxy,
                 same_peak=glance.same_peak(name, peak, values),
                 moment_step=step,
-                joins=glance.joins(name, values, opening, fingerprint),
+                joins=glance.plays.joins(name, values, opening, fingerprint),
             )
 
     def _fresh_outline(self, recording: Recording, glance: Glance) -> Outline:

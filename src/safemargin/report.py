@@ -140,7 +140,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
     return ReportInfo(
         facts=tuple(_facts(study, status)),
         status=status,
-        findings=tuple(findings(study, recordings, status, validation)),
+        findings=tuple(findings(study, status, validation)),
         tables=tables,
         densities=densities,
         comparison=comparison,

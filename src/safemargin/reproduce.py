@@ -17,7 +17,6 @@ from safemargin.collection import Progress
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.export import export_steps, export_tuples
 from safemargin.files import written_whole
-from safemargin.recordings import Recordings
 from safemargin.settings import Settings
 from safemargin.study import Study
 
@@ -109,7 +108,6 @@ def keep_tables(study: Study, paper: PaperStudy, folder: Path, *, machine: str |
         "default_proxy": study.default_proxy,
         "minimum_bandwidth": study.minimum_bandwidth,
         "status": study.status().to_dict(),
-        "episodes_into_another_play": _joining(study),
         "machine": machine or describe_machine(),
         "versions": study.store.meta("versions"),
         "command": f"safemargin reproduce {paper.name}",
@@ -117,11 +115,6 @@ def keep_tables(study: Study, paper: PaperStudy, folder: Path, *, machine: str |
     with written_whole(folder / ABOUT_FILE) as place:
         place.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     return folder
-
-
-def _joining(study: Study) -> int:
-    """How many episodes run into the very play of an earlier one."""
-    return sum(outline.joins is not None for outline in Recordings(study).outlines())
 
 
 def describe_machine() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.plays import count_plays
 from safemargin.records import PHASES
 from safemargin.settings import Settings
 from safemargin.store import Store
@@ -27,6 +28,8 @@ class Status:
     """At which the proxies differ; the others are, as good as surely, the same state again."""
     distinct_episodes: int
     """Among those of the chosen moments; the others are copies after their opening."""
+    plays: int
+    """That these episodes come to: such as begin differently may meet and go on as one."""
     moments: Mapping[str, int]
     """Phase → moments measured for every n."""
     estimates: int
@@ -88,6 +91,7 @@ def study_status(store: Store, settings: Settings) -> Status:
         chosen_moments=chosen,
         distinct_moments=distinct_moments,
         distinct_episodes=distinct_episodes,
+        plays=count_plays(store),
         moments={phase: complete.get(phase, 0) for phase in PHASES},
         estimates=estimates,
         estimates_left=left,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from safemargin.recordings import Recordings
+from safemargin.plays import told_plays
 from safemargin.status import Status
 from safemargin.study import Study
 from safemargin.validation import Validation
 
 
-def findings(
-    study: Study, recordings: Recordings, status: Status, validation: Validation | None
-) -> list[tuple[str, str]]:
+def findings(study: Study, status: Status, validation: Validation | None) -> list[tuple[str, str]]:
     """The doctor's word, then what the data say about themselves."""
     found = [(str(each["level"]), str(each["text"])) for each in study.diagnosis["findings"]]
     distinct = (
@@ -19,7 +17,9 @@ def findings(
     )
     few = status.distinct_moments < 0.9 * status.chosen_moments
     found.append(("note" if few else "ok", distinct + ("; the rest are copies" if few else "")))
-    found += _plays(recordings)
+    few_plays = told_plays(status.plays, status.chosen_moments)
+    if few_plays:
+        found.append(("note", few_plays))
     if status.estimates:
         found.append(
             ("problem", f"{status.capped:,} of {status.estimates:,} estimates hit the trial cap")
@@ -37,22 +37,6 @@ def findings(
     if validation is not None:
         found += _held_out(validation)
     return found
-
-
-def _plays(recordings: Recordings) -> list[tuple[str, str]]:
-    """Whether episodes with different beginnings are the same play after all."""
-    outlines = [outline for outline in recordings.outlines() if outline.phase != "seed"]
-    joined = sum(outline.joins is not None for outline in outlines)
-    if not joined:
-        return []
-    return [
-        (
-            "note",
-            f"{joined:,} of {len(outlines):,} episodes run into the play of another one, so fewer "
-            "plays stand behind the moments than episodes; --opening with more steps or "
-            "--action-choice epsilon-greedy gives more variety",
-        )
-    ]
 
 
 def _held_out(validation: Validation) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from safemargin.commands.base import (
     whole_numbers,
 )
 from safemargin.errors import InvalidInput
+from safemargin.plays import told_plays
 from safemargin.settings import ActionChoice, Settings, TrialPlan
 
 ENVIRONMENT_HELP = (
@@ -41,7 +42,7 @@ def add_study_commands(command: AddCommand) -> None:
         "doctor",
         run_doctor,
         "find out whether an environment can be measured, how, and if not, why",
-        "example:\n  safemargin doctor atari:pong --policy agent.onnx --opening 30\n"
+        "example:\n  safemargin doctor atari:pong --policy agent.onnx --opening 400\n"
         "exit status 1 where the environment cannot be measured",
     )
     doctor.add_argument("environment", metavar="ENV", help=ENVIRONMENT_HELP)
@@ -67,7 +68,7 @@ def add_study_commands(command: AddCommand) -> None:
         "examples:\n  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole "
         "--natural 100 --spread 100\n"
         "  safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --plan  # the cost first\n"
-        "  safemargin collect atari:pong agent.onnx -o runs/pong --opening 30",
+        "  safemargin collect atari:pong agent.onnx -o runs/pong --opening 400",
     )
     collect.add_argument("environment", metavar="ENV", help=ENVIRONMENT_HELP)
     collect.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
@@ -327,6 +328,9 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
     )
     if status.distinct_moments < 0.9 * status.chosen_moments:
         print("             the rest are copies: --opening K in a new study gives different starts")
+    few_plays = told_plays(status.plays, status.chosen_moments)
+    if few_plays:
+        print(f"plays        {few_plays}")
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")
     print(f"calibration  {_calibration(status.moments['natural'])}")
