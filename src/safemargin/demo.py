@@ -17,7 +17,7 @@ ENVIRONMENT = "atari:pong"
 POLICY = "zoo:pong-a3c"
 MOMENTS = 30
 """Of each phase: enough to see the shape of things in two minutes, too few to rely on."""
-SETTINGS = Settings(gamma=0.98, n_values=(1, 2, 4, 8, 16), opening=30)
+SETTINGS = Settings(gamma=0.98, n_values=(1, 2, 4, 8, 16), opening=400)
 """With γ = 0.98, 228 steps of a return count instead of 459: shorter trials, for a short demo."""
 CONFIDENCE = 0.9
 """What so few moments can promise."""
