@@ -18,7 +18,7 @@ ALIKE = 32
 FEWEST_VALUES = 8
 """Proxies that hardly change tell no two plays apart."""
 
-FEW = 0.2
+FEW = 0.1
 """Fewer plays than this share of the moments are worth a word …"""
 
 MANY = 50
