@@ -160,10 +160,11 @@ class Supervisor:
         observation = simulator.reset(self._seed)
         opening = int(rng.integers(self.study.about["settings"]["opening"] + 1))
         for decision in range(opening + int(rng.integers(self.plan.warm_up))):
-            rows, _ = runner.scores([observation], [None])
-            action = runner.choose(rows[0], None, simulator.mask)
             if decision < opening:
                 action = runner.random_actions(rng.random(runner.random_actions.width), None)
+            else:
+                rows, _ = runner.scores([observation], [None])
+                action = runner.choose(rows[0], None, simulator.mask)
             _, observation = self._step(action)
         return observation
 
