@@ -10,13 +10,14 @@ from capture import BUDGETS
 from matplotlib.figure import Figure
 from paper_values import AGENTS, CAPTURED
 from stored import StoredStudy
-from tables import BUDGET, captures, margins_of
+from tables import BUDGET, captures, ends_of_lives, margins_of
 
 from safemargin import plots
 from safemargin.bounds import fit_bound
 
 DPI = 90
 """Small files: the pictures lie in the repository."""
+APPROACH = 120
 STYLES = ("-", "--", ":", "-.")
 
 Studies = Mapping[str, StoredStudy]
@@ -38,6 +39,7 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
             figures[f"{agent}-margins-{method}"] = plots.heatmap_figure(heatmap)
     if any(agent in studies for agent in CAPTURED):
         figures["loss-capture"] = capture_figure(studies)
+        figures["before-death"] = approach_figure(studies)
     if "pong-apex-dense" in studies:
         figures["pong-apex-dense"] = dense_figure(studies["pong-apex-dense"])
     return [
@@ -66,6 +68,12 @@ def capture_picture(studies: Studies) -> str:
     return "![Deaths captured against decisions looked at](images/loss-capture.png)" * drawn
 
 
+def approach_picture(studies: Studies) -> str:
+    """How the proxy goes before a death, where that is known."""
+    drawn = any(agent in studies for agent in CAPTURED)
+    return "![The proxy before a reported death](images/before-death.png)" * drawn
+
+
 def dense_picture(studies: Studies) -> str:
     """The bound at every n, where that was studied."""
     picture = "![The 95 % bound against n](images/pong-apex-dense.png)"
@@ -82,7 +90,9 @@ def capture_figure(studies: Studies) -> Figure:
         axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, label="at random")
         axes.plot([BUDGET], [paper], "k*", markersize=11, label=f"the paper: {paper:.0%} at 5 %")
         if agent in studies:
-            for place, (name, found) in enumerate(captures(studies[agent]).items()):
+            counted = list(ends_of_lives(studies[agent]))[-1]
+            axes.set_title(f"{agent}, {counted}")
+            for place, (name, found) in enumerate(captures(studies[agent], counted).items()):
                 label = "lowest margin" if name == "margin" else f"highest {plots.readable(name)}"
                 (line,) = axes.plot(
                     BUDGETS, found.share, STYLES[place % len(STYLES)], linewidth=1.6, label=label
@@ -95,6 +105,39 @@ def capture_figure(studies: Studies) -> Figure:
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
     panels[0].set_ylabel("share of deaths captured")
+    return figure
+
+
+def approach_figure(studies: Studies) -> Figure:
+    """How high the proxy stands among all decisions, so many decisions before a reported death."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(CAPTURED), sharey=True)
+    for axes, agent in zip(panels, CAPTURED, strict=True):
+        axes.set_title(agent)
+        axes.set_xlabel("decisions before the reported death")
+        axes.set_xlim(APPROACH, 1)
+        axes.set_ylim(0, 1)
+        if agent not in studies:
+            continue
+        study = studies[agent]
+        proxies = [life.proxies[study.default_proxy] for life in study.lives]
+        every = np.sort(np.concatenate(proxies))
+        ranks = np.array(
+            [
+                np.searchsorted(every, values[-APPROACH:]) / len(every)
+                for life, values in zip(study.lives, proxies, strict=True)
+                if life.died and len(values) >= APPROACH
+            ]
+        )  # [deaths, decisions]
+        back = np.arange(APPROACH, 0, -1)
+        low, middle, high = np.quantile(ranks, [0.25, 0.5, 0.75], axis=0)
+        axes.fill_between(back, low, high, alpha=0.25, linewidth=0, label="middle half")
+        axes.plot(back, middle, linewidth=1.6, label="median")
+        if study.last_chances:
+            last = float(np.median(list(study.last_chances.values())))
+            axes.axvline(last, color="0.3", linestyle="--", label=f"last chance ({last:g})")
+        axes.legend(fontsize=8, frameon=False, loc="lower left")
+    panels[0].set_ylabel("share of decisions with a lower proxy")
     return figure
 
 

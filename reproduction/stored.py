@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,25 @@ from safemargin.reproduce import ABOUT_FILE, STEPS_FILE, TUPLES_FILE
 
 Columns = dict[str, npt.NDArray[Any]]
 
+LAST_CHANCES_FILE = "last_chances.json"
+
 
 @dataclass(frozen=True)
 class Life:
     """One episode after its opening."""
 
+    game: int
+    number: int
+    """Of the life in its game."""
     rewards: Floats  # [steps]
     proxies: dict[str, Floats]  # name → [steps]
     died: bool
+
+    def until(self, last: int) -> Life:
+        """The life without what comes after a decision, counted back from the end as 1, 2, …"""
+        kept = slice(len(self.rewards) - last + 1)
+        proxies = {name: values[kept] for name, values in self.proxies.items()}
+        return replace(self, rewards=self.rewards[kept], proxies=proxies)
 
 
 @dataclass(frozen=True)
@@ -90,12 +101,36 @@ class StoredStudy:
             if len(rows):
                 found.append(
                     Life(
+                        game=int(key[0]),
+                        number=int(key[1]),
                         rewards=steps["reward"][rows],
                         proxies={name: steps[name][rows].astype(float) for name in self.proxies},
                         died=str(steps["ended"][rows[0]]) == "terminated",
                     )
                 )
         return found
+
+    @cached_property
+    def last_chances(self) -> dict[tuple[int, int], int]:
+        """Game and life → decisions before the end when the death could last be avoided."""
+        path = self.folder / LAST_CHANCES_FILE
+        if not path.exists():
+            return {}
+        return {
+            (one["game"], one["life"]): one["decisions_before_end"]
+            for one in json.loads(path.read_text(encoding="utf-8"))["deaths"]
+            if one["decisions_before_end"] is not None
+        }
+
+    @cached_property
+    def lives_in_play(self) -> list[Life]:
+        """The kept episodes up to the decision at which each death could last be avoided."""
+        return [
+            life.until(self.last_chances[life.game, life.number])
+            if (life.game, life.number) in self.last_chances
+            else life
+            for life in self.lives
+        ]
 
     def fit(self, method: str, *, proxy: str | None = None) -> Margins:
         """Margins at β = 0.95 from all moments."""

@@ -23,21 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from live import runner_of
 from stored import StoredStudy
 
 from safemargin.coalescing import Meetings
 from safemargin.console import ProgressBar
-from safemargin.criticality import Randomness
-from safemargin.engines.base import Job, Worker
-from safemargin.environments import EnvironmentSpec
 from safemargin.environments.simulator import Step
 from safemargin.files import written_whole
 from safemargin.lanes import action_returns
 from safemargin.margins import Margins
-from safemargin.policies import load_policy
 from safemargin.proxies import PROXIES, proxy_values
 from safemargin.records import Floats
-from safemargin.rollouts import Point, Runner
+from safemargin.rollouts import Point
 from safemargin.settings import Settings
 
 HERE = Path(__file__).parent
@@ -94,23 +91,11 @@ class Supervisor:
     def __init__(self, study: StoredStudy, plan: Plan) -> None:
         self.study = study
         self.plan = plan
-        policy = load_policy(f"zoo:{plan.agent}")
-        if policy.identity != study.about["policy"]["identity"]:
-            raise SystemExit(f"the study of {plan.agent} was made with another agent")
         gamma = study.about["settings"]["gamma"]
         settings = Settings(
             gamma=gamma, n_values=(1,), horizon_error=gamma ** (plan.lookahead - 0.5)
         )
-        environment = EnvironmentSpec.parse(study.about["environment"]["name"])
-        job = Job(
-            environment=environment,
-            policy=policy,
-            settings=settings,
-            proxies=(),
-            way="snapshot",
-            randomness=Randomness(environment=False, policy=False),
-        )
-        self.runner: Runner = Worker(job).runner
+        self.runner = runner_of(study, settings)
         self.proxy = PROXIES[study.default_proxy]
 
     def returns(self) -> Floats:

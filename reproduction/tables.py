@@ -98,8 +98,10 @@ def cross_validated(studies: Studies) -> str:
 # -- Table II ----------------------------------------------------------------------------------
 
 
-def margins_along(study: StoredStudy, method: str, tolerance: float) -> list[Floats]:
-    """The margin at every decision of the kept episodes."""
+def margins_along(
+    study: StoredStudy, lives: Sequence[Life], method: str, tolerance: float
+) -> list[Floats]:
+    """The margin at every decision of some lives."""
     margins = margins_of(study, method)
     # The paper's table ends below the highest proxies; above it, it takes the last column.
     above = "nearest" if method == "paper" else "zero"
@@ -108,12 +110,12 @@ def margins_along(study: StoredStudy, method: str, tolerance: float) -> list[Flo
             margins.lookup(life.proxies[study.default_proxy], tolerance, above=above).margin,
             dtype=float,
         )
-        for life in study.lives
+        for life in lives
     ]
 
 
 def before_death(lives: Sequence[Life], margins: Sequence[Floats]) -> list[tuple[float, float]]:
-    """Mean and sd of the margin some steps before each death, and over all decisions."""
+    """Mean and sd of the margin at the last decisions before each death, and over all of them."""
     found = []
     for back in BEFORE_DEATH:
         at = [
@@ -131,16 +133,26 @@ def table_two(studies: Studies) -> str:
     rows = []
     for (tolerance, agent), paper in MARGINS_BEFORE_DEATH.items():
         rows.append([f"{tolerance:g}", agent, "paper", *map(_mean_and_sd, paper)])
-        for method in METHODS:
-            cells = [MISSING] * 4
-            if agent in studies:
-                study = studies[agent]
-                along = margins_along(study, method, tolerance)
-                cells = [_mean_and_sd(pair) for pair in before_death(study.lives, along)]
-            name = "ours, its method" if method == "paper" else "ours, default"
-            rows.append(["", "", name, *cells])
+        if agent not in studies:
+            rows.append(["", "", "ours", *[MISSING] * 4])
+            continue
+        study = studies[agent]
+        for counted, lives in ends_of_lives(study).items():
+            for method in METHODS:
+                along = margins_along(study, lives, method, tolerance)
+                name = "ours, its method" if method == "paper" else "ours, default"
+                cells = map(_mean_and_sd, before_death(lives, along))
+                rows.append(["", "", f"{name}; {counted}", *cells])
     header = ["ζ", "agent", "", *(f"{back} before death" for back in BEFORE_DEATH), "all steps"]
     return markdown(header, rows)
+
+
+def ends_of_lives(study: StoredStudy) -> dict[str, list[Life]]:
+    """The kept lives up to the reported death and, where it is known, to the last chance."""
+    found = {"reported death": study.lives}
+    if study.last_chances:
+        found["last chance"] = study.lives_in_play
+    return found
 
 
 def _mean_and_sd(pair: tuple[float, float]) -> str:
@@ -151,13 +163,14 @@ def _mean_and_sd(pair: tuple[float, float]) -> str:
 
 
 @cache
-def captures(study: StoredStudy) -> dict[str, Capture]:
+def captures(study: StoredStudy, counted: str) -> dict[str, Capture]:
     """For the margin at ζ = 0.5 and for every proxy."""
-    died = [life.died for life in study.lives]
-    margin = margins_along(study, "calibrated", 0.5)
+    lives = ends_of_lives(study)[counted]
+    died = [life.died for life in lives]
+    margin = margins_along(study, lives, "calibrated", 0.5)
     found = {"margin": capture([-values for values in margin], died)}
     for name in study.proxies:
-        found[name] = capture([life.proxies[name] for life in study.lives], died)
+        found[name] = capture([life.proxies[name] for life in lives], died)
     return found
 
 
@@ -166,21 +179,43 @@ def loss_capture(studies: Studies) -> str:
     rows = []
     for agent, paper in CAPTURED.items():
         if agent not in studies:
-            rows.append([agent, "", f"{paper:.0%}", MISSING, ""])
+            rows.append([agent, "", f"{paper:.0%}", MISSING, "", ""])
             continue
         study = studies[agent]
-        for name, found in captures(study).items():
-            share, low, high = found.at(BUDGET)
+        every = {counted: captures(study, counted) for counted in ends_of_lives(study)}
+        for name, found in every["reported death"].items():
             rows.append(
                 [
                     agent,
                     "lowest margin (ζ = 0.5)" if name == "margin" else f"highest `{name}`",
                     f"{paper:.0%}" if name == study.default_proxy else "",
-                    f"{share:.0%} ({low:.0%} – {high:.0%})",
+                    _share(found),
+                    _share(every["last chance"][name]) if "last chance" in every else MISSING,
                     str(found.deaths),
                 ]
             )
-    return markdown(["agent", "looked at first", "paper", "ours (95 % band)", "deaths"], rows)
+    header = ["agent", "looked at first", "paper", "ours, reported death",
+              "ours, last chance", "deaths"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def _share(found: Capture) -> str:
+    share, low, high = found.at(BUDGET)
+    return f"{share:.0%} ({low:.0%} – {high:.0%})"
+
+
+def last_chance(studies: Studies) -> str:
+    """How far before the reported end the deaths could last be avoided."""
+    rows = []
+    for agent in CAPTURED:
+        back = list(studies[agent].last_chances.values()) if agent in studies else []
+        deaths = sum(life.died for life in studies[agent].lives) if agent in studies else 0
+        low, middle, high = np.quantile(back, [0, 0.5, 1]) if back else (0, 0, 0)
+        cells = [f"{len(back)} of {deaths}", f"{middle:g}", f"{low:g} – {high:g}"]
+        rows.append([agent, *(cells if back else [MISSING] * 3)])
+    header = ["agent", "deaths with a last chance", "decisions before the reported end, median",
+              "range"]  # fmt: skip
+    return markdown(header, rows)
 
 
 # -- Table III ---------------------------------------------------------------------------------

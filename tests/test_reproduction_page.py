@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds import Outcome, TableWorld, always_first
 
 import safemargin as sm
+from safemargin.environments.ways import SnapshotSimulator
+from safemargin.policies import load_policy
 from safemargin.reproduce import PaperStudy, keep_tables
+from safemargin.rollouts import Runner
 
 pytest.importorskip("pyarrow", reason="pip install 'safemargin[parquet]'")
 
@@ -19,10 +23,11 @@ ROOT = Path(__file__).parents[1] / "reproduction"
 sys.path.insert(0, str(ROOT))
 
 import build  # noqa: E402
+import last_chances  # noqa: E402
 import supervise  # noqa: E402
 import tables  # noqa: E402
 from capture import BUDGETS, capture  # noqa: E402
-from stored import StoredStudy, stored_studies  # noqa: E402
+from stored import Life, StoredStudy, stored_studies  # noqa: E402
 
 SETTINGS = sm.Settings(n_values=(1, 2, 4), gamma=0.9, trials=8, opening=20, max_episode_steps=300)
 
@@ -84,6 +89,40 @@ class TestCapture:
         np.testing.assert_allclose(found.share, BUDGETS, atol=1e-9)
 
 
+class TestLastChances:
+    def test_a_death_is_traced_back_to_where_it_could_be_avoided(self) -> None:
+        """A world that reports the end ten steps after the last way out."""
+        ways_out, doomed = 20, 10
+        safe = ways_out + doomed
+        world = [[[Outcome(1, state + 1, 0)], [Outcome(1, safe, 0)]] for state in range(ways_out)]
+        world += [[[Outcome(1, state + 1, 0, ends=state + 1 == safe)]] * 2
+                  for state in range(ways_out, safe)]  # fmt: skip
+        world += [[[Outcome(1, safe, 0)]] * 2]
+        runner = Runner(
+            SnapshotSimulator(TableWorld(world)),
+            load_policy(always_first, kind="logits"),
+            sm.Settings(n_values=(1,), gamma=0.9),
+        )
+        (found,) = last_chances.last_chances(runner, 0, {0: safe})
+        assert found.decisions_before_end == doomed + 1
+        with pytest.raises(SystemExit, match="game 0 does not end as in the study"):
+            last_chances.last_chances(runner, 0, {0: safe - 1})
+
+    @pytest.mark.parametrize("truth", [1, 2, 3, 60, 61, 255, 256])
+    def test_the_search_finds_the_least(self, truth: int) -> None:
+        assert last_chances.least(lambda back: back >= truth, 256) == truth
+        # From far back, the tried actions may fail for another reason.
+        assert last_chances.least(lambda back: truth <= back < 2 * truth + 2, 256) == truth
+
+    def test_where_nothing_helps_there_is_none(self) -> None:
+        assert last_chances.least(lambda back: False, 256) is None
+
+    def test_a_life_in_play_ends_with_its_last_chance(self) -> None:
+        life = Life(0, 0, np.arange(10.0), {"q_range": np.arange(10.0)}, died=True)
+        assert life.until(1).rewards.tolist() == list(range(10))
+        assert life.until(4).proxies["q_range"].tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
 @pytest.mark.parametrize("share", [0.05, 0.3])
 @pytest.mark.parametrize("kind", ["distinct", "ties"])
 def test_a_threshold_picks_the_share(share: float, kind: str) -> None:
@@ -109,11 +148,10 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
     """Against plain steps in a second emulator."""
     pytest.importorskip("ale_py", reason="pip install 'safemargin[atari]'")
     from safemargin.environments import EnvironmentSpec, make_simulator
-    from safemargin.policies import load_policy
 
     policy = load_policy("zoo:pong-a3c")
     about = {
-        "policy": {"identity": policy.identity},
+        "policy": {"identity": policy.identity, "source": "zoo:pong-a3c"},
         "settings": {"gamma": 0.99, "opening": 30},
         "environment": {"name": "atari:pong"},
         "default_proxy": "log_prob_range",

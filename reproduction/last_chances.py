@@ -1,0 +1,163 @@
+"""When could a death last be avoided? Look for a way out, back from the end of each life.
+
+python reproduction/last_chances.py beamrider-a3c
+
+A game may report a lost life long after it was lost: Beamrider first shows the explosion. What the
+agent decides meanwhile decides nothing. For each kept natural episode that ended in a death this
+finds the last decision from which some tried actions outlive the recorded end: each action held
+all the time, and some random sequences. Results go to studies/AGENT/last_chances.json; run it
+again to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from live import runner_of
+from stored import LAST_CHANCES_FILE, StoredStudy
+
+from safemargin.console import ProgressBar
+from safemargin.environments.simulator import Simulator, Snapshot
+from safemargin.files import written_whole
+from safemargin.records import Episode, EpisodeKey
+from safemargin.rollouts import Runner, native_action
+from safemargin.settings import Settings
+
+HERE = Path(__file__).parent
+RANDOM_SEQUENCES = 7
+FURTHEST = 256
+"""Decisions before the end; a life that nothing saves from so far back has no last chance."""
+
+
+@dataclass(frozen=True)
+class LastChance:
+    """How far before the reported end of a life its death could last be avoided."""
+
+    game: int
+    life: int
+    decisions_before_end: int | None
+    """1 is the last decision of the life; None: further back than was looked."""
+
+
+def last_chances(runner: Runner, game: int, deaths: dict[int, int]) -> list[LastChance]:
+    """For some lives of a game, given with their numbers of decisions."""
+    episodes = runner.run_game(EpisodeKey("natural", game, 0))
+    found = []
+    for life, decisions in deaths.items():
+        episode = episodes[life]
+        if episode.steps - episode.opening != decisions:
+            raise SystemExit(f"game {game} does not end as in the study")
+        earlier = [other.actions for other in episodes[:life]]
+        furthest = min(FURTHEST, decisions)
+        point = runner.go_to(episode, episode.steps - furthest, earlier)
+        simulator = runner.simulator
+        simulator.restore(point.snapshot)
+        places = _places(simulator, episode, furthest)
+        rng = np.random.default_rng([game, life])
+
+        def survives(
+            back: int, places: dict[int, Snapshot] = places, rng: np.random.Generator = rng
+        ) -> bool:
+            return _survives(runner, places[back], back, rng)
+
+        found.append(LastChance(game, life, least(survives, furthest)))
+    return found
+
+
+def least(holds: Callable[[int], bool], most: int) -> int | None:
+    """The least number from 1 on that holds, if those that follow soon after do; None if none.
+
+    It is looked for from below, in growing strides: from far back, few of the tried actions stay
+    alive for other reasons.
+    """
+    low, high = 0, 1
+    while not holds(high):
+        if high == most:
+            return None
+        low, high = high, min(high + high // 2 + 1, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _places(simulator: Simulator, episode: Episode, furthest: int) -> dict[int, Snapshot]:
+    """The states so many decisions before the end."""
+    places = {}
+    for back in range(furthest, 0, -1):
+        places[back] = simulator.save()
+        simulator.step(native_action(episode.actions[episode.steps - back]))
+    return places
+
+
+def _survives(runner: Runner, place: Snapshot, back: int, rng: np.random.Generator) -> bool:
+    """Whether some actions lead past the recorded end."""
+    width = runner.random_actions.width
+    drawn = [
+        [int(runner.random_actions(rng.random(width), None)) for _ in range(back)]
+        for _ in range(RANDOM_SEQUENCES)
+    ]
+    held = [[action] * back for action in range(runner.simulator.env.action_space.n)]  # type: ignore[attr-defined]
+    return any(_outlives(runner.simulator, place, actions) for actions in held + drawn)
+
+
+def _outlives(simulator: Simulator, place: Snapshot, actions: list[int]) -> bool:
+    simulator.restore(place)
+    return not any(simulator.step(action, watched=False).terminated for action in actions)
+
+
+def of_game(folder: Path, game: int, deaths: dict[int, int]) -> list[LastChance]:
+    """One game in a process of its own."""
+    study = StoredStudy(folder)
+    runner = runner_of(study, Settings.from_mapping(study.about["settings"]))
+    return last_chances(runner, game, deaths)
+
+
+def main() -> None:
+    """Read the command line and look at what is not yet there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("agent", metavar="AGENT", help="a bundled agent with a stored study")
+    parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    folder = options.studies / options.agent
+    study = StoredStudy(folder)
+    path = folder / LAST_CHANCES_FILE
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    policy = study.about["policy"]["identity"]
+    found = [LastChance(**one) for one in kept["deaths"]] if kept.get("policy") == policy else []
+    games: dict[int, dict[int, int]] = {}
+    for life in study.lives:
+        if life.died:
+            games.setdefault(life.game, {})[life.number] = len(life.rewards)
+    missing = {game: games[game] for game in games.keys() - {one.game for one in found}}
+    with ProgressBar() as progress:
+        progress.stage("last chances", total=len(games), done=len(games) - len(missing))
+        for chances in _in_processes(folder, missing, options.workers):
+            found = sorted([*found, *chances], key=lambda one: (one.game, one.life))
+            with written_whole(path) as place:
+                text = {"policy": policy, "deaths": [asdict(one) for one in found]}
+                place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+            progress.advance(0)
+
+
+def _in_processes(
+    folder: Path, games: dict[int, dict[int, int]], workers: int
+) -> Iterator[list[LastChance]]:
+    with ProcessPoolExecutor(workers) as pool:
+        futures = [pool.submit(of_game, folder, *item) for item in sorted(games.items())]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The agent and the game of a stored study, running again."""
+
+from __future__ import annotations
+
+from stored import StoredStudy
+
+from safemargin.criticality import Randomness
+from safemargin.engines.base import Job, Worker
+from safemargin.environments import EnvironmentSpec
+from safemargin.policies import load_policy
+from safemargin.rollouts import Runner
+from safemargin.settings import Settings
+
+
+def runner_of(study: StoredStudy, settings: Settings) -> Runner:
+    """The study's own agent in its game; another agent of the same name is refused."""
+    described = study.about["policy"]
+    policy = load_policy(described["source"])
+    if policy.identity != described["identity"]:
+        raise SystemExit(f"the study in {study.folder} was made with another {policy.description}")
+    return Worker(
+        Job(
+            environment=EnvironmentSpec.parse(study.about["environment"]["name"]),
+            policy=policy,
+            settings=settings,
+            proxies=(),
+            way="snapshot",
+            randomness=Randomness(environment=False, policy=False),
+        )
+    ).runner
