@@ -35,6 +35,16 @@ class Capture:
         )
 
 
+def margin_rank(margins: Floats, proxies: Floats, every_proxy: Floats) -> Floats:
+    """Ranks decisions as `safemargin highlights` does: lowest margin, then highest proxy, first.
+
+    `every_proxy` are the proxies of all decisions, sorted.
+    """
+    lower = np.searchsorted(every_proxy, proxies) / (len(every_proxy) + 1)  # below 1
+    ranks: Floats = lower - np.asarray(margins, dtype=float)
+    return ranks
+
+
 def capture(ranks: Sequence[Floats], died: Sequence[bool], seed: int = 0) -> Capture:
     """From the rank of each decision (higher: looked at first), [steps] for each episode."""
     rng = np.random.default_rng(seed)

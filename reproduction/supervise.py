@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from capture import margin_rank
 from live import runner_of
 from stored import StoredStudy
 
@@ -183,10 +184,13 @@ def looker(
     if strategy == "proxy":
         return Threshold(proxies, plan.budget).picks
     assert margins is not None
-    lookup = margins
-    granted = -np.asarray(lookup.lookup(proxies, TOLERANCE).margin, dtype=float)
-    threshold = Threshold(granted, plan.budget)
-    return lambda value, rng: threshold.picks(-float(lookup.lookup(value, TOLERANCE).margin), rng)
+    every, table = np.sort(proxies), margins
+
+    def rank(values: Floats) -> Floats:
+        return margin_rank(table.lookup(values, TOLERANCE).margin, values, every)
+
+    threshold = Threshold(rank(proxies), plan.budget)
+    return lambda value, rng: threshold.picks(float(rank(np.array([value]))[0]), rng)
 
 
 def play_one(folder: Path, plan: Plan, strategy: str, game: int, pilot: list[float]) -> Played:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
-from capture import Capture, capture
+from capture import Capture, capture, margin_rank
 from paper_values import (
     AGENTS,
     BEFORE_DEATH,
@@ -167,8 +167,11 @@ def captures(study: StoredStudy, counted: str) -> dict[str, Capture]:
     """For the margin at ζ = 0.5 and for every proxy."""
     lives = ends_of_lives(study)[counted]
     died = [life.died for life in lives]
-    margin = margins_along(study, lives, "calibrated", 0.5)
-    found = {"margin": capture([-values for values in margin], died)}
+    margins = margins_along(study, lives, "calibrated", 0.5)
+    proxies = [life.proxies[study.default_proxy] for life in lives]
+    every = np.sort(np.concatenate(proxies))
+    ranks = [margin_rank(*pair, every) for pair in zip(margins, proxies, strict=True)]
+    found = {"margin": capture(ranks, died)}
     for name in study.proxies:
         found[name] = capture([life.proxies[name] for life in lives], died)
     return found

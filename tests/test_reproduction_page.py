@@ -26,7 +26,7 @@ import build  # noqa: E402
 import last_chances  # noqa: E402
 import supervise  # noqa: E402
 import tables  # noqa: E402
-from capture import BUDGETS, capture  # noqa: E402
+from capture import BUDGETS, capture, margin_rank  # noqa: E402
 from stored import Life, StoredStudy, stored_studies  # noqa: E402
 
 SETTINGS = sm.Settings(n_values=(1, 2, 4), gamma=0.9, trials=8, opening=20, max_episode_steps=300)
@@ -84,6 +84,11 @@ class TestCapture:
         assert (found.low <= found.share + 1e-9).all()
         assert (found.high >= found.share - 1e-9).all()
 
+    def test_the_lowest_margin_comes_first_and_then_the_highest_proxy(self) -> None:
+        margins, proxies = np.array([2, 0, 0, 1, 0]), np.array([9.0, 1.0, 3.0, 5.0, 9.0])
+        ranks = margin_rank(margins, proxies, np.sort(proxies))
+        assert np.argsort(-ranks).tolist() == [4, 2, 1, 3, 0]
+
     def test_where_all_rank_alike_it_is_chance(self) -> None:
         found = capture([np.zeros(20) for _ in range(10)], [True] * 10)
         np.testing.assert_allclose(found.share, BUDGETS, atol=1e-9)
@@ -132,6 +137,21 @@ def test_a_threshold_picks_the_share(share: float, kind: str) -> None:
     picked = np.array([threshold.picks(value, rng) for value in values])
     assert picked.mean() == pytest.approx(share, abs=0.012)
     assert values[picked].min() >= threshold.level
+
+
+@pytest.mark.parametrize("strategy", ["random", "proxy", "margin"])
+def test_every_overseer_keeps_to_the_budget(kept: tuple[Any, StoredStudy], strategy: str) -> None:
+    stored, plan = kept[1], supervise.Plan("cartpole", 0.2, 10, 40, warm_up=60)
+    margins = stored.fit("calibrated")
+    look = supervise.looker(strategy, stored, margins, plan, np.array([]))
+    proxies = np.concatenate([life.proxies[stored.default_proxy] for life in stored.lives])
+    rng = np.random.default_rng(0)
+    values = rng.choice(proxies, 2000)
+    picked = np.array([look(value, rng) for value in values])
+    assert picked.mean() == pytest.approx(0.2, abs=0.04)
+    if strategy == "margin":
+        granted = np.asarray(margins.lookup(values, supervise.TOLERANCE).margin)
+        assert granted[picked].max() <= granted[~picked].min()
 
 
 def test_the_page_is_what_the_stored_studies_say() -> None:
