@@ -17,11 +17,12 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from live import runner_of
-from stored import LAST_CHANCES_FILE, StoredStudy
+from stored import LAST_CHANCES_FILE, StoredStudy, stored_study
 
 from safemargin.console import ProgressBar
 from safemargin.environments.simulator import Simulator, Snapshot
@@ -57,16 +58,9 @@ def last_chances(runner: Runner, game: int, deaths: dict[int, int]) -> list[Last
         earlier = [other.actions for other in episodes[:life]]
         furthest = min(FURTHEST, decisions)
         point = runner.go_to(episode, episode.steps - furthest, earlier)
-        simulator = runner.simulator
-        simulator.restore(point.snapshot)
-        places = _places(simulator, episode, furthest)
-        rng = np.random.default_rng([game, life])
-
-        def survives(
-            back: int, places: dict[int, Snapshot] = places, rng: np.random.Generator = rng
-        ) -> bool:
-            return _survives(runner, places[back], back, rng)
-
+        runner.simulator.restore(point.snapshot)
+        places = _places(runner.simulator, episode, furthest)
+        survives = partial(_survives, runner, np.random.default_rng([game, life]), places)
         found.append(LastChance(game, life, least(survives, furthest)))
     return found
 
@@ -97,7 +91,9 @@ def _places(simulator: Simulator, episode: Episode, furthest: int) -> dict[int, 
     return places
 
 
-def _survives(runner: Runner, place: Snapshot, back: int, rng: np.random.Generator) -> bool:
+def _survives(
+    runner: Runner, rng: np.random.Generator, places: dict[int, Snapshot], back: int
+) -> bool:
     """Whether some actions lead past the recorded end."""
     width = runner.random_actions.width
     drawn = [
@@ -105,7 +101,7 @@ def _survives(runner: Runner, place: Snapshot, back: int, rng: np.random.Generat
         for _ in range(RANDOM_SEQUENCES)
     ]
     held = [[action] * back for action in range(runner.simulator.env.action_space.n)]  # type: ignore[attr-defined]
-    return any(_outlives(runner.simulator, place, actions) for actions in held + drawn)
+    return any(_outlives(runner.simulator, places[back], actions) for actions in held + drawn)
 
 
 def _outlives(simulator: Simulator, place: Snapshot, actions: list[int]) -> bool:
@@ -129,9 +125,8 @@ def main() -> None:
     parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    folder = options.studies / options.agent
-    study = StoredStudy(folder)
-    path = folder / LAST_CHANCES_FILE
+    study = stored_study(options.studies, options.agent)
+    path = study.folder / LAST_CHANCES_FILE
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     policy = study.about["policy"]["identity"]
     found = [LastChance(**one) for one in kept["deaths"]] if kept.get("policy") == policy else []
@@ -142,7 +137,7 @@ def main() -> None:
     missing = {game: games[game] for game in games.keys() - {one.game for one in found}}
     with ProgressBar() as progress:
         progress.stage("last chances", total=len(games), done=len(games) - len(missing))
-        for chances in _in_processes(folder, missing, options.workers):
+        for chances in _in_processes(study.folder, missing, options.workers):
             found = sorted([*found, *chances], key=lambda one: (one.game, one.life))
             with written_whole(path) as place:
                 text = {"policy": policy, "deaths": [asdict(one) for one in found]}

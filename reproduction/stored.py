@@ -148,6 +148,17 @@ class StoredStudy:
         )
 
 
+def stored_study(folder: Path, name: str) -> StoredStudy:
+    """A finished study by its name."""
+    known = stored_studies(folder)
+    if name not in known:
+        raise SystemExit(
+            f"there is no study {name!r} in {folder}, only {', '.join(known) or 'nothing'}; "
+            f"`safemargin reproduce {name} --tables {folder / name}` puts one there"
+        )
+    return known[name]
+
+
 def stored_studies(folder: Path) -> dict[str, StoredStudy]:
     """Every finished study in a folder, by name."""
     found = sorted(path.parent for path in folder.glob(f"*/{ABOUT_FILE}"))

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from capture import margin_rank
 from live import runner_of
-from stored import StoredStudy
+from stored import StoredStudy, stored_study
 
 from safemargin.coalescing import Meetings
 from safemargin.console import ProgressBar
@@ -229,7 +229,7 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    folder = options.studies / options.agent
+    folder = stored_study(options.studies, options.agent).folder
     plan = Plan(
         options.agent, options.budget, options.decisions, options.lookahead, options.warm_up
     )

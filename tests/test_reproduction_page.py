@@ -27,7 +27,7 @@ import last_chances  # noqa: E402
 import supervise  # noqa: E402
 import tables  # noqa: E402
 from capture import BUDGETS, capture, margin_rank  # noqa: E402
-from stored import Life, StoredStudy, stored_studies  # noqa: E402
+from stored import Life, StoredStudy, stored_studies, stored_study  # noqa: E402
 
 SETTINGS = sm.Settings(n_values=(1, 2, 4), gamma=0.9, trials=8, opening=20, max_episode_steps=300)
 
@@ -54,6 +54,13 @@ def test_a_kept_study_holds_the_same_tuples(kept: tuple[Any, StoredStudy]) -> No
         np.testing.assert_array_equal(getattr(read, name), getattr(tuples, name), err_msg=name)
     assert read.n_values == tuples.n_values
     assert read.proxy == tuples.proxy
+
+
+def test_a_study_that_is_not_stored_is_asked_for(kept: tuple[Any, StoredStudy]) -> None:
+    folder = kept[1].folder.parent
+    assert stored_study(folder, "pong-apex") == kept[1]
+    with pytest.raises(SystemExit, match=r"no study 'pong' in .*, only pong-apex; `safemargin"):
+        stored_study(folder, "pong")
 
 
 def test_a_page_from_what_there_is(kept: tuple[Any, StoredStudy]) -> None:
