@@ -48,21 +48,27 @@ def margin_rank(margins: Floats, proxies: Floats, every_proxy: Floats) -> Floats
 def capture(ranks: Sequence[Floats], died: Sequence[bool], seed: int = 0) -> Capture:
     """From the rank of each decision (higher: looked at first), [steps] for each episode."""
     rng = np.random.default_rng(seed)
-    everyone = np.arange(len(ranks))
-    curves = [_curve(ranks, died, everyone)]
-    for _ in range(RESAMPLES):
-        curves.append(_curve(ranks, died, rng.integers(len(ranks), size=len(ranks))))
-    low, high = np.quantile(curves[1:], [0.025, 0.975], axis=0)
-    return Capture(curves[0], low, high, int(np.sum(died)))
+    deaths = np.flatnonzero(died)
+    last = np.array([ranks[index][-1] for index in deaths])
+    ordered = [np.sort(values) for values in ranks]
+    steps = np.array([len(values) for values in ranks])  # [episodes]
+    # How many decisions of each episode rank above each death, and above or beside it.
+    above, beside = (
+        steps - np.stack([np.searchsorted(values, last, side) for values in ordered], axis=1)
+        for side in ("right", "left")
+    )  # [deaths, episodes]
 
+    def curve(times: np.ndarray) -> Floats:
+        """Where each episode counts so many times."""
+        counted = times[deaths]
+        if not counted.any():
+            return np.full(len(BUDGETS), np.nan)
+        low, high = above @ times / (steps @ times), beside @ times / (steps @ times)  # [deaths]
+        caught = (BUDGETS[:, None] - low) / np.maximum(high - low, 1e-12)  # [budgets, deaths]
+        shares: Floats = np.clip(caught, 0, 1) @ counted / counted.sum()
+        return shares
 
-def _curve(ranks: Sequence[Floats], died: Sequence[bool], chosen: np.ndarray) -> Floats:
-    every = np.sort(np.concatenate([ranks[index] for index in chosen]))
-    last = np.array([ranks[index][-1] for index in chosen if died[index]])
-    if not len(last):
-        return np.full(len(BUDGETS), np.nan)
-    # The shares of all decisions that rank above a death, and above or beside it.
-    above = 1 - np.searchsorted(every, last, side="right") / len(every)
-    beside = 1 - np.searchsorted(every, last, side="left") / len(every)
-    caught = (BUDGETS[:, None] - above) / np.maximum(beside - above, 1e-12)  # [budgets, deaths]
-    return np.clip(caught, 0, 1).mean(axis=1)
+    drawn = rng.integers(len(ranks), size=(RESAMPLES, len(ranks)))
+    curves = [curve(np.bincount(chosen, minlength=len(ranks))) for chosen in drawn]
+    low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+    return Capture(curve(np.ones(len(ranks), int)), low, high, len(deaths))
