@@ -31,7 +31,14 @@ from safemargin.margins import fit_margins
 
 @pytest.mark.parametrize(
     ("confidence", "one", "five"),
-    [(0.5, 1, 5), (0.9, 9, 45), (0.95, 19, 95), (0.99, 99, 495), (0.999, 999, 4995)],
+    [
+        (0.5, 1, 5),
+        (0.9, 9, 45),
+        (0.95, 19, 95),
+        (0.99, 99, 495),
+        (0.999, 999, 4995),
+        (0.9999, 9999, 49_995),
+    ],
 )
 def test_moments_needed(confidence: float, one: int, five: int) -> None:
     assert moments_needed(confidence, 1) == one

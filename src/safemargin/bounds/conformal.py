@@ -73,7 +73,7 @@ def moments_needed(confidence: float, bins: int = MOST_BINS) -> int:
     check_confidence(confidence)
     if bins < 1:
         raise InvalidInput(f"bins must be at least 1, got {bins}")
-    return bins * math.ceil(confidence / (1 - confidence) - 1e-9)
+    return bins * math.ceil(confidence / (1 - confidence) * (1 - 1e-9))
 
 
 @dataclass(frozen=True, eq=False)
