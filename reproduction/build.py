@@ -14,7 +14,7 @@ from pathlib import Path
 import figures
 import supervision
 import tables
-from stored import stored_studies
+from stored import Refused, stored_studies
 
 HERE = Path(__file__).parent
 MODULES = (tables, supervision, figures)
@@ -45,11 +45,16 @@ def main() -> None:
     studies = stored_studies(options.studies)
     if not studies:
         parser.error(f"there is no finished study in {options.studies}")
-    template = (HERE / "page.md").read_text(encoding="utf-8")
-    options.output.mkdir(parents=True, exist_ok=True)
-    pictures = figures.draw_all(studies, options.output / "images")
     page = options.output / "README.md"
-    page.write_text(build_page(template, studies), encoding="utf-8")
+    try:
+        text = build_page((HERE / "page.md").read_text(encoding="utf-8"), studies)
+        options.output.mkdir(parents=True, exist_ok=True)
+        pictures = figures.draw_all(studies, options.output / "images")
+        page.write_text(text, encoding="utf-8")
+    except Refused as error:
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"cannot write to {options.output}: {error}")
     print(f"{page} and {len(pictures)} figures in {time.monotonic() - began:.0f} s")
 
 

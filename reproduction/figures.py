@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 from capture import BUDGETS
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from paper_values import AGENTS, CAPTURED
 from stored import StoredStudy
-from tables import BUDGET, captures, ends_of_lives, margins_of
+from tables import BUDGET, COUNTED, MISSING, captures, densities_of, ends_of_lives, margins_of
 
 from safemargin import plots
 from safemargin.bounds import fit_bound
@@ -30,10 +31,9 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
         if agent not in studies:
             continue
         study = studies[agent]
-        tuples = study.tuples()
-        densities = plots.kde_info(tuples, minimum_bandwidth=study.about["minimum_bandwidth"])
-        figures[f"{agent}-densities"] = plots.kde_figure(densities)
-        figures[f"{agent}-proxies"] = plots.histogram_figure(plots.histogram_info(tuples))
+        figures[f"{agent}-densities"] = plots.kde_figure(densities_of(study))
+        histogram = plots.histogram_info(study.tuples())
+        figures[f"{agent}-proxies"] = plots.histogram_figure(histogram)
         for method in ("paper", "calibrated"):
             heatmap = plots.heatmap_info(margins_of(study, method))
             figures[f"{agent}-margins-{method}"] = plots.heatmap_figure(heatmap)
@@ -81,31 +81,42 @@ def dense_picture(studies: Studies) -> str:
 
 
 def capture_figure(studies: Studies) -> Figure:
-    """Deaths captured against the share of decisions looked at."""
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
-    panels = figure.subplots(1, len(CAPTURED), sharey=True)
-    for axes, (agent, paper) in zip(panels, CAPTURED.items(), strict=True):
-        axes.set_title(agent)
-        axes.set_xlabel("share of decisions looked at")
-        axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, label="at random")
-        axes.plot([BUDGET], [paper], "k*", markersize=11, label=f"the paper: {paper:.0%} at 5 %")
-        if agent in studies:
-            counted = list(ends_of_lives(studies[agent]))[-1]
+    """Deaths captured against the share of decisions looked at, by where a death is counted."""
+    figure = Figure(figsize=(10, 8), layout="constrained")
+    panels = figure.subplots(len(COUNTED), len(CAPTURED), sharex=True, sharey=True)
+    for row, counted in zip(panels, COUNTED, strict=True):
+        for axes, (agent, paper) in zip(row, CAPTURED.items(), strict=True):
             axes.set_title(f"{agent}, {counted}")
-            for place, (name, found) in enumerate(captures(studies[agent], counted).items()):
-                label = "lowest margin" if name == "margin" else f"highest {plots.readable(name)}"
-                (line,) = axes.plot(
-                    BUDGETS, found.share, STYLES[place % len(STYLES)], linewidth=1.6, label=label
-                )
-                if name in ("margin", studies[agent].default_proxy):
-                    axes.fill_between(
-                        BUDGETS, found.low, found.high, color=line.get_color(), alpha=0.15
-                    )
-        axes.legend(loc="lower right", fontsize=8, frameon=False)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
-    panels[0].set_ylabel("share of deaths captured")
+            axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, label="at random")
+            if counted == COUNTED[0]:
+                label = f"the paper: {paper:.0%} at 5 %"
+                axes.plot([BUDGET], [paper], "k*", markersize=11, label=label)
+            if agent in studies and counted in ends_of_lives(studies[agent]):
+                _draw_captures(axes, studies[agent], counted)
+            else:
+                _say_missing(axes)
+            axes.legend(loc="lower right", fontsize=8, frameon=False)
+            axes.set_xlim(0, 1)
+            axes.set_ylim(0, 1)
+        row[0].set_ylabel("share of deaths captured")
+    for axes in panels[-1]:
+        axes.set_xlabel("share of decisions looked at")
     return figure
+
+
+def _draw_captures(axes: Axes, study: StoredStudy, counted: str) -> None:
+    for place, (name, found) in enumerate(captures(study, counted).items()):
+        label = "lowest margin" if name == "margin" else f"highest {plots.readable(name)}"
+        style = STYLES[place % len(STYLES)]
+        (line,) = axes.plot(BUDGETS, found.share, style, linewidth=1.6, label=label)
+        if name == study.default_proxy:
+            color = line.get_color()
+            band = f"95 % band of {plots.readable(name)}"
+            axes.fill_between(BUDGETS, found.low, found.high, color=color, alpha=0.15, label=band)
+
+
+def _say_missing(axes: Axes) -> None:
+    axes.text(0.5, 0.5, MISSING, ha="center", va="center", transform=axes.transAxes, color="0.4")
 
 
 def approach_figure(studies: Studies) -> Figure:
@@ -118,6 +129,7 @@ def approach_figure(studies: Studies) -> Figure:
         axes.set_xlim(APPROACH, 1)
         axes.set_ylim(0, 1)
         if agent not in studies:
+            _say_missing(axes)
             continue
         study = studies[agent]
         proxies = [life.proxies[study.default_proxy] for life in study.lives]

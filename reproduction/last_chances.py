@@ -1,12 +1,12 @@
-"""When could a death last be avoided? Look for a way out, back from the end of each life.
+"""When could a death last be put off? Look for a way out, back from the end of each life.
 
 python reproduction/last_chances.py beamrider-a3c
 
 A game may report a lost life long after it was lost: Beamrider first shows the explosion. What the
 agent decides meanwhile decides nothing. For each kept natural episode that ended in a death this
-finds the last decision from which some tried actions outlive the recorded end: each action held
-all the time, and some random sequences. Results go to studies/AGENT/last_chances.json; run it
-again to go on.
+finds the last decision from which some tried actions outlive the recorded end by 16 decisions: each
+action held all the time, and seven random sequences. It looks back from the end in growing strides
+and halves the last of them. Results go to studies/AGENT/last_chances.json; run it again to go on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from pathlib import Path
 
 import numpy as np
 from live import runner_of
-from stored import LAST_CHANCES_FILE, StoredStudy, stored_study
+from stored import (
+    LAST_CHANCES_FILE,
+    Refused,
+    StoredStudy,
+    positive,
+    read_json,
+    stored_study,
+)
 
 from safemargin.console import ProgressBar
 from safemargin.environments.simulator import Simulator, Snapshot
@@ -33,13 +40,15 @@ from safemargin.settings import Settings
 
 HERE = Path(__file__).parent
 RANDOM_SEQUENCES = 7
+LATER = 16
+"""A death counts as put off if the life outlives its recorded end by so many decisions."""
 FURTHEST = 256
 """Decisions before the end; a life that nothing saves from so far back has no last chance."""
 
 
 @dataclass(frozen=True)
 class LastChance:
-    """How far before the reported end of a life its death could last be avoided."""
+    """How far before the reported end of a life its death could last be put off."""
 
     game: int
     life: int
@@ -54,7 +63,7 @@ def last_chances(runner: Runner, game: int, deaths: dict[int, int]) -> list[Last
     for life, decisions in deaths.items():
         episode = episodes[life]
         if episode.steps - episode.opening != decisions:
-            raise SystemExit(f"game {game} does not end as in the study")
+            raise Refused(f"game {game} does not end as in the study")
         earlier = [other.actions for other in episodes[:life]]
         furthest = min(FURTHEST, decisions)
         point = runner.go_to(episode, episode.steps - furthest, earlier)
@@ -94,13 +103,13 @@ def _places(simulator: Simulator, episode: Episode, furthest: int) -> dict[int, 
 def _survives(
     runner: Runner, rng: np.random.Generator, places: dict[int, Snapshot], back: int
 ) -> bool:
-    """Whether some actions lead past the recorded end."""
-    width = runner.random_actions.width
+    """Whether some actions lead well past the recorded end."""
+    width, steps = runner.random_actions.width, back + LATER
     drawn = [
-        [int(runner.random_actions(rng.random(width), None)) for _ in range(back)]
+        [int(runner.random_actions(rng.random(width), None)) for _ in range(steps)]
         for _ in range(RANDOM_SEQUENCES)
     ]
-    held = [[action] * back for action in range(runner.simulator.env.action_space.n)]  # type: ignore[attr-defined]
+    held = [[action] * steps for action in range(runner.simulator.env.action_space.n)]  # type: ignore[attr-defined]
     return any(_outlives(runner.simulator, places[back], actions) for actions in held + drawn)
 
 
@@ -123,11 +132,18 @@ def main() -> None:
     )
     parser.add_argument("agent", metavar="AGENT", help="a bundled agent with a stored study")
     parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--workers", type=positive, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    study = stored_study(options.studies, options.agent)
+    try:
+        look_back(stored_study(options.studies, options.agent), options.workers)
+    except Refused as error:
+        parser.error(str(error))
+
+
+def look_back(study: StoredStudy, workers: int) -> None:
+    """Look at the deaths that were not looked at yet."""
     path = study.folder / LAST_CHANCES_FILE
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept = read_json(path, "policy", "deaths") if path.exists() else {}
     policy = study.about["policy"]["identity"]
     found = [LastChance(**one) for one in kept["deaths"]] if kept.get("policy") == policy else []
     games: dict[int, dict[int, int]] = {}
@@ -137,7 +153,7 @@ def main() -> None:
     missing = {game: games[game] for game in games.keys() - {one.game for one in found}}
     with ProgressBar() as progress:
         progress.stage("last chances", total=len(games), done=len(games) - len(missing))
-        for chances in _in_processes(study.folder, missing, options.workers):
+        for chances in _in_processes(study.folder, missing, workers):
             found = sorted([*found, *chances], key=lambda one: (one.game, one.life))
             with written_whole(path) as place:
                 text = {"policy": policy, "deaths": [asdict(one) for one in found]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stored import StoredStudy
+from stored import Refused, StoredStudy
 
 from safemargin.criticality import Randomness
 from safemargin.engines.base import Job, Worker
@@ -17,7 +17,7 @@ def runner_of(study: StoredStudy, settings: Settings) -> Runner:
     described = study.about["policy"]
     policy = load_policy(described["source"])
     if policy.identity != described["identity"]:
-        raise SystemExit(f"the study in {study.folder} was made with another {policy.description}")
+        raise Refused(f"the study in {study.folder} was made with another {policy.description}")
     return Worker(
         Job(
             environment=EnvironmentSpec.parse(study.about["environment"]["name"]),

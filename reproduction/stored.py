@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +22,11 @@ from safemargin.reproduce import ABOUT_FILE, STEPS_FILE, TUPLES_FILE
 Columns = dict[str, npt.NDArray[Any]]
 
 LAST_CHANCES_FILE = "last_chances.json"
+NEEDED = ("proxies", "default_proxy", "settings", "policy", "environment", "minimum_bandwidth")
+
+
+class Refused(Exception):
+    """What is asked for is not there, not whole, or does not fit."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,7 @@ class StoredStudy:
     @cached_property
     def about(self) -> dict[str, Any]:
         """Agent, settings, counts, cost."""
-        known: dict[str, Any] = json.loads((self.folder / ABOUT_FILE).read_text(encoding="utf-8"))
-        return known
+        return read_json(self.folder / ABOUT_FILE, *NEEDED)
 
     @property
     def proxies(self) -> list[str]:
@@ -112,24 +119,29 @@ class StoredStudy:
 
     @cached_property
     def last_chances(self) -> dict[tuple[int, int], int]:
-        """Game and life → decisions before the end when the death could last be avoided."""
+        """Game and life → decisions before the end when the death could last be put off."""
         path = self.folder / LAST_CHANCES_FILE
         if not path.exists():
             return {}
         return {
             (one["game"], one["life"]): one["decisions_before_end"]
-            for one in json.loads(path.read_text(encoding="utf-8"))["deaths"]
+            for one in read_json(path, "deaths")["deaths"]
             if one["decisions_before_end"] is not None
         }
 
     @cached_property
     def lives_in_play(self) -> list[Life]:
-        """The kept episodes up to the decision at which each death could last be avoided."""
+        """The kept episodes up to the decision at which each death could last be put off.
+
+        Without deaths that nothing put off: they were decided before the agent's first decision.
+        """
+        known = self.last_chances
+        if not known:
+            return []
         return [
-            life.until(self.last_chances[life.game, life.number])
-            if (life.game, life.number) in self.last_chances
-            else life
+            life.until(known[life.game, life.number]) if life.died else life
             for life in self.lives
+            if not life.died or (life.game, life.number) in known
         ]
 
     def fit(self, method: str, *, proxy: str | None = None) -> Margins:
@@ -148,23 +160,54 @@ class StoredStudy:
         )
 
 
+def positive(text: str) -> int:
+    """A number of something, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def stored_study(folder: Path, name: str) -> StoredStudy:
     """A finished study by its name."""
     known = stored_studies(folder)
     if name not in known:
-        raise SystemExit(
-            f"there is no study {name!r} in {folder}, only {', '.join(known) or 'nothing'}; "
-            f"`safemargin reproduce {name} --tables {folder / name}` puts one there"
+        raise Refused(
+            f"there is no finished study {name!r} in {folder}, which has "
+            f"{', '.join(known) or 'none'}; `safemargin reproduce` lists what can be measured"
         )
     return known[name]
 
 
 def stored_studies(folder: Path) -> dict[str, StoredStudy]:
-    """Every finished study in a folder, by name."""
-    found = sorted(path.parent for path in folder.glob(f"*/{ABOUT_FILE}"))
-    return {path.name: StoredStudy(path) for path in found}
+    """Every finished study in a folder by name: NAME/study.json, or NAME/tables/study.json."""
+    inside = {path.parents[1].name: path.parent for path in folder.glob(f"*/tables/{ABOUT_FILE}")}
+    direct = {path.parent.name: path.parent for path in folder.glob(f"*/{ABOUT_FILE}")}
+    return {name: StoredStudy(path) for name, path in sorted({**inside, **direct}.items())}
 
 
 def _read(path: Path) -> Columns:
-    table = parquet.read_table(path)
-    return {name: np.asarray(table[name].to_pylist()) for name in table.column_names}
+    with _told(path):
+        table = parquet.read_table(path)
+        return {name: np.asarray(table[name].to_pylist()) for name in table.column_names}
+
+
+def read_json(path: Path, *needed: str) -> dict[str, Any]:
+    """A JSON object that holds at least some entries."""
+    with _told(path):
+        known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name in needed:
+            known[name]
+        return known
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say which file cannot be read."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Refused(
+            f"{path} is missing or damaged ({type(error).__name__}: {error}); "
+            "restore it, or make it anew with the command that writes it"
+        ) from error

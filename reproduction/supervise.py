@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from capture import margin_rank
 from live import runner_of
-from stored import StoredStudy, stored_study
+from stored import Refused, StoredStudy, positive, read_json, stored_study
 
 from safemargin.coalescing import Meetings
 from safemargin.console import ProgressBar
@@ -208,7 +208,7 @@ def main() -> None:
     )
     parser.add_argument("agent", metavar="AGENT", help="a bundled agent with a stored study")
     parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
-    parser.add_argument("--games", type=int, default=32, help="of each strategy (default 32)")
+    parser.add_argument("--games", type=positive, default=32, help="of each strategy (default 32)")
     parser.add_argument(
         "--strategies",
         nargs="+",
@@ -217,38 +217,50 @@ def main() -> None:
         metavar="NAME",
         help=f"default: all of {', '.join(STRATEGIES)}; the last one takes twenty times as long",
     )
-    parser.add_argument("--decisions", type=int, default=1500, help="of a game (default 1500)")
+    parser.add_argument("--decisions", type=positive, default=1500, help="of a game (default 1500)")
     parser.add_argument("--budget", type=float, default=0.05, help="default 0.05")
-    parser.add_argument("--lookahead", type=int, default=150, metavar="STEPS", help="default 150")
+    parser.add_argument(
+        "--lookahead", type=positive, default=150, metavar="STEPS", help="default 150"
+    )
     parser.add_argument(
         "--warm-up",
-        type=int,
+        type=positive,
         default=6000,
         metavar="STEPS",
         help="the agent plays alone for up to so many steps first (default 6000, about a game)",
     )
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--workers", type=positive, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    folder = stored_study(options.studies, options.agent).folder
+    if not 0 < options.budget < 1:
+        parser.error(f"--budget must lie between 0 and 1, got {options.budget:g}")
     plan = Plan(
         options.agent, options.budget, options.decisions, options.lookahead, options.warm_up
     )
-    path = folder / RESULT
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    tasks = [(name, game) for game in range(options.games) for name in options.strategies]
+    try:
+        supervise(stored_study(options.studies, options.agent), plan, tasks, options.workers)
+    except Refused as error:
+        parser.error(str(error))
+
+
+def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], workers: int) -> None:
+    """Play the wanted games, given as strategy and number, that were not played yet."""
+    path = study.folder / RESULT
+    kept = read_json(path, "plan", "played") if path.exists() else None
     if kept is not None and kept["plan"] != asdict(plan):
-        parser.error(f"{path} was played with another plan, {kept['plan']}; move it away first")
+        raise Refused(f"{path} was played with another plan, {kept['plan']}; move it away first")
     played = [Played(**one) for one in kept["played"]] if kept else []
+    study.fit("calibrated")  # so that a damaged study is refused here
+    there = {(one.strategy, one.game) for one in played}
+    missing = [task for task in wanted if task not in there]
+    pilots = [task for task in missing if task[0] == "nobody"]
     with ProgressBar() as progress:
-        there = {(one.strategy, one.game) for one in played}
-        wanted = [(name, game) for game in range(options.games) for name in options.strategies]
-        missing = [task for task in wanted if task not in there]
         progress.stage("supervised games", total=len(wanted), done=len(wanted) - len(missing))
-        pilots = [task for task in missing if task[0] == "nobody"]
         for tasks in (pilots, [task for task in missing if task not in pilots]):
             pilot = [value for one in played for value in one.criticalities]
             if not pilot and any(name == "criticality" for name, _ in tasks):
-                parser.error("criticality needs games of nobody first: its threshold is theirs")
-            for one in _in_processes(folder, plan, tasks, pilot, options.workers):
+                raise Refused("criticality needs games of nobody first: its threshold is theirs")
+            for one in _in_processes(study.folder, plan, tasks, pilot, workers):
                 played.append(one)
                 progress.advance(one.decisions)
                 with written_whole(path) as place:

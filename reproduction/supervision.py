@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import numpy as np
 from paper_values import CAPTURED
-from stored import StoredStudy
+from stored import StoredStudy, read_json
 from supervise import RESULT, STRATEGIES
 from tables import MISSING, markdown
 
@@ -28,7 +27,7 @@ def supervised(studies: Mapping[str, StoredStudy]) -> str:
         if path is None or not path.exists():
             rows.append([agent, *[MISSING] * 5])
             continue
-        played = json.loads(path.read_text(encoding="utf-8"))["played"]
+        played = read_json(path, "played")["played"]
         for strategy in STRATEGIES:
             games = [one for one in played if one["strategy"] == strategy]
             if not games:

@@ -19,6 +19,7 @@ from paper_values import (
 )
 from stored import Life, StoredStudy
 
+from safemargin import plots
 from safemargin.margins import Margins
 from safemargin.records import Floats
 from safemargin.validation import Validation, validate_tuples
@@ -27,6 +28,8 @@ METHODS = ("paper", "calibrated")
 TOLERANCES = (0.5, 1.0)
 MISSING = "not run"
 BUDGET = 0.05
+COUNTED = ("reported death", "last chance")
+EARLIER = (0, 5, 10, 20, 40, 100)
 
 Studies = Mapping[str, StoredStudy]
 
@@ -149,10 +152,8 @@ def table_two(studies: Studies) -> str:
 
 def ends_of_lives(study: StoredStudy) -> dict[str, list[Life]]:
     """The kept lives up to the reported death and, where it is known, to the last chance."""
-    found = {"reported death": study.lives}
-    if study.last_chances:
-        found["last chance"] = study.lives_in_play
-    return found
+    every = (study.lives, study.lives_in_play)
+    return {name: lives for name, lives in zip(COUNTED, every, strict=True) if lives}
 
 
 def _mean_and_sd(pair: tuple[float, float]) -> str:
@@ -182,33 +183,50 @@ def loss_capture(studies: Studies) -> str:
     rows = []
     for agent, paper in CAPTURED.items():
         if agent not in studies:
-            rows.append([agent, "", f"{paper:.0%}", MISSING, "", ""])
+            rows.append([agent, "", f"{paper:.0%}", MISSING, MISSING])
             continue
         study = studies[agent]
         every = {counted: captures(study, counted) for counted in ends_of_lives(study)}
-        for name, found in every["reported death"].items():
+        for name in every[COUNTED[0]]:
+            shares = [_share(every[end][name]) if end in every else MISSING for end in COUNTED]
             rows.append(
                 [
                     agent,
                     "lowest margin (ζ = 0.5)" if name == "margin" else f"highest `{name}`",
                     f"{paper:.0%}" if name == study.default_proxy else "",
-                    _share(found),
-                    _share(every["last chance"][name]) if "last chance" in every else MISSING,
-                    str(found.deaths),
+                    *shares,
                 ]
             )
-    header = ["agent", "looked at first", "paper", "ours, reported death",
-              "ours, last chance", "deaths"]  # fmt: skip
+    header = ["agent", "looked at first", "paper", *(f"ours, {end}" for end in COUNTED)]
     return markdown(header, rows)
 
 
 def _share(found: Capture) -> str:
     share, low, high = found.at(BUDGET)
-    return f"{share:.0%} ({low:.0%} – {high:.0%})"
+    return f"{share:.0%} ({low:.0%} – {high:.0%}) of {found.deaths}"
+
+
+def warning_time(studies: Studies) -> str:
+    """The share of deaths with one of the highest proxies so long before it was too late."""
+    rows = []
+    for agent in CAPTURED:
+        lives = studies[agent].lives_in_play if agent in studies else []
+        if not lives:
+            rows.append([agent, *[MISSING] * len(EARLIER)])
+            continue
+        proxies = [life.proxies[studies[agent].default_proxy] for life in lives]
+        level = np.quantile(np.concatenate(proxies), 1 - BUDGET)
+        ends = [values for life, values in zip(lives, proxies, strict=True) if life.died]
+        shares = [
+            float(np.mean([values[-1 - back] > level for values in ends if len(values) > back]))
+            for back in EARLIER
+        ]
+        rows.append([agent, *(f"{share:.0%}" for share in shares)])
+    return markdown(["agent", *(f"{back} before it" for back in EARLIER)], rows)
 
 
 def last_chance(studies: Studies) -> str:
-    """How far before the reported end the deaths could last be avoided."""
+    """How far before the reported end the deaths could last be put off."""
     rows = []
     for agent in CAPTURED:
         back = list(studies[agent].last_chances.values()) if agent in studies else []
@@ -229,8 +247,8 @@ def table_three(studies: Studies) -> str:
     rows = []
     for agent in AGENTS:
         paper = SAMPLE_SIZES[agent]
-        rows.append([agent, "paper", *_sizes(*paper)])
-        cells = [MISSING] * 4
+        rows.append([agent, "paper", *_sizes(*paper), "not given"])
+        cells = [MISSING] * 5
         if agent in studies:
             (size,) = [
                 row
@@ -240,8 +258,18 @@ def table_three(studies: Studies) -> str:
             cells = _sizes(
                 size.bandwidth, size.spread_moments, size.sample_size, size.tight_bound or math.nan
             )
+            heights = densities_of(studies[agent]).panels
+            of_kernel = [f"{panel.density.criticality_bandwidth:.2f}" for panel in heights]
+            cells.append(f"{of_kernel[0]} … {of_kernel[-1]}")
         rows.append(["", "ours", *cells])
-    return markdown(["agent", "", "H_p", "spread moments", "D", "bound"], rows)
+    header = ["agent", "", "H_p", "spread moments", "D", "bound", "kernel's height, n = 1 … 32"]
+    return markdown(header, rows)
+
+
+@cache
+def densities_of(study: StoredStudy) -> plots.KdeInfo:
+    """The paper's densities."""
+    return plots.kde_info(study.tuples(), minimum_bandwidth=study.about["minimum_bandwidth"])
 
 
 def _sizes(bandwidth: float, moments: int, size: float, bound: float) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import last_chances  # noqa: E402
 import supervise  # noqa: E402
 import tables  # noqa: E402
 from capture import BUDGETS, capture, margin_rank  # noqa: E402
-from stored import Life, StoredStudy, stored_studies, stored_study  # noqa: E402
+from stored import Life, Refused, StoredStudy, stored_studies, stored_study  # noqa: E402
 
 SETTINGS = sm.Settings(n_values=(1, 2, 4), gamma=0.9, trials=8, opening=20, max_episode_steps=300)
 
@@ -59,8 +60,31 @@ def test_a_kept_study_holds_the_same_tuples(kept: tuple[Any, StoredStudy]) -> No
 def test_a_study_that_is_not_stored_is_asked_for(kept: tuple[Any, StoredStudy]) -> None:
     folder = kept[1].folder.parent
     assert stored_study(folder, "pong-apex") == kept[1]
-    with pytest.raises(SystemExit, match=r"no study 'pong' in .*, only pong-apex; `safemargin"):
+    with pytest.raises(Refused, match=r"no finished study 'pong' in .*, which has pong-apex; `"):
         stored_study(folder, "pong")
+
+
+@pytest.mark.parametrize("name", ["study.json", "tuples.parquet", "steps.parquet"])
+@pytest.mark.parametrize("harm", ["cut", "gone"])
+def test_a_damaged_file_is_named(
+    kept: tuple[Any, StoredStudy], tmp_path: Path, name: str, harm: str
+) -> None:
+    shutil.copytree(kept[1].folder, tmp_path / "broken")
+    path = tmp_path / "broken" / name
+    path.write_bytes(path.read_bytes()[:100])
+    if harm == "gone":
+        path.unlink()
+    broken = StoredStudy(tmp_path / "broken")
+    with pytest.raises(Refused, match=f"{name} is missing or damaged"):
+        _ = broken.lives if name == "steps.parquet" else broken.fit("calibrated")
+
+
+@pytest.mark.parametrize("below", ["", "tables"])
+def test_a_study_is_found_where_reproduce_puts_it(
+    kept: tuple[Any, StoredStudy], tmp_path: Path, below: str
+) -> None:
+    shutil.copytree(kept[1].folder, tmp_path / "pong-apex" / below)
+    assert list(stored_studies(tmp_path)) == ["pong-apex"]
 
 
 def test_a_page_from_what_there_is(kept: tuple[Any, StoredStudy]) -> None:
@@ -117,7 +141,7 @@ class TestLastChances:
         )
         (found,) = last_chances.last_chances(runner, 0, {0: safe})
         assert found.decisions_before_end == doomed + 1
-        with pytest.raises(SystemExit, match="game 0 does not end as in the study"):
+        with pytest.raises(Refused, match="game 0 does not end as in the study"):
             last_chances.last_chances(runner, 0, {0: safe - 1})
 
     @pytest.mark.parametrize("truth", [1, 2, 3, 60, 61, 255, 256])

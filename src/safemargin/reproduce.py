@@ -52,7 +52,7 @@ class PaperStudy:
 
 
 def _studies() -> dict[str, PaperStudy]:
-    main = "500 moments of each phase, as in the paper"
+    main = "as in the paper, which has 500 moments of each phase"
     rule = "the paper's stopping rule on the first moments of the same episodes"
     dense = replace(PAPERS_RULE, n_values=tuple(range(1, 33)))
     pong, beamrider = "atari:pong", "atari:beam_rider"

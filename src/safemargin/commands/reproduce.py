@@ -17,8 +17,8 @@ def add_reproduce_commands(command: AddCommand) -> None:
         run_reproduce,
         "repeat a study of the paper with the bundled agents, or go on with it",
         "Without NAME: the studies, and how far each is. Run the same command again to go on\n"
-        "after an interruption. When all moments are measured, STUDY/tables holds what tables and\n"
-        "figures are made from: python reproduction/build.py --studies FOLDER\n\n"
+        "after an interruption. When all moments are measured, FOLDER/NAME/tables holds what\n"
+        "tables and figures are made from: python reproduction/build.py --studies FOLDER\n\n"
         "examples:\n  safemargin reproduce\n"
         "  safemargin reproduce beamrider-a3c --natural 500 --spread 500",
     )
