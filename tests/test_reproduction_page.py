@@ -206,6 +206,8 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
         "settings": {"gamma": 0.99, "opening": 30},
         "environment": {"name": "atari:pong"},
         "default_proxy": "log_prob_range",
+        "proxies": ["log_prob_range"],
+        "minimum_bandwidth": 0.0,
     }
     (tmp_path / "study.json").write_text(json.dumps(about), encoding="utf-8")
     plan = supervise.Plan("pong-a3c", 0.05, 10, 40, warm_up=60)
