@@ -69,8 +69,11 @@ class ProgressBar:
 
     def __enter__(self) -> ProgressBar:
         self._bars.start()
-        self._notes = warnings_as_notes()
-        self._notes.__enter__()
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.simplefilter("always", FewPlays)
+        self._show_warning = warnings.showwarning
+        warnings.showwarning = self._warned
         return self
 
     def __exit__(
@@ -79,8 +82,17 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._notes.__exit__(kind, error, trace)
+        self._warnings.__exit__(kind, error, trace)
         self._bars.stop()
+
+    def _warned(
+        self, message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    ) -> None:
+        """Tell what matters before hours are spent at once, as a note."""
+        if issubclass(category, FewPlays):
+            print(f"note: {message}", file=sys.stderr, flush=True)
+        else:
+            self._show_warning(message, category, *where, **more)
 
     def stage(self, name: str, *, total: int, done: int) -> None:
         """A stage begins, or its total has grown."""
@@ -121,21 +133,17 @@ class ProgressBar:
 
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Show our own warnings as notes on standard error, at once: hours may be at stake."""
-    ours = (FewPlays, NoBound)
-    with warnings.catch_warnings():
-        for category in ours:
-            warnings.simplefilter("always", category)
-        usual = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, ours):
-                print(f"note: {message}", file=sys.stderr, flush=True)
-            else:
-                usual(message, category, *where, **more)
-
-        warnings.showwarning = show
+    """Show that the data allow no bound as a note on standard error, not as Python's warning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoBound)
         yield
+    for warning in caught:
+        if issubclass(warning.category, NoBound):
+            print(f"note: {warning.message}", file=sys.stderr)
+        else:
+            warnings.showwarning(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def duration(seconds: float) -> str:
