@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from live import runner_of
+from live import in_processes, runner_of
 from stored import (
     LAST_CHANCES_FILE,
     Refused,
@@ -153,21 +152,13 @@ def look_back(study: StoredStudy, workers: int) -> None:
     missing = {game: games[game] for game in games.keys() - {one.game for one in found}}
     with ProgressBar() as progress:
         progress.stage("last chances", total=len(games), done=len(games) - len(missing))
-        for chances in _in_processes(study.folder, missing, workers):
+        tasks = [(study.folder, game, missing[game]) for game in sorted(missing)]
+        for chances in in_processes(of_game, tasks, workers):
             found = sorted([*found, *chances], key=lambda one: (one.game, one.life))
             with written_whole(path) as place:
                 text = {"policy": policy, "deaths": [asdict(one) for one in found]}
                 place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
             progress.advance(0)
-
-
-def _in_processes(
-    folder: Path, games: dict[int, dict[int, int]], workers: int
-) -> Iterator[list[LastChance]]:
-    with ProcessPoolExecutor(workers) as pool:
-        futures = [pool.submit(of_game, folder, *item) for item in sorted(games.items())]
-        for future in as_completed(futures):
-            yield future.result()
 
 
 if __name__ == "__main__":

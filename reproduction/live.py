@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any, TypeVar
+
 from stored import Refused, StoredStudy
 
 from safemargin.criticality import Randomness
@@ -10,6 +14,8 @@ from safemargin.environments import EnvironmentSpec
 from safemargin.policies import load_policy
 from safemargin.rollouts import Runner
 from safemargin.settings import Settings
+
+Found = TypeVar("Found")
 
 
 def runner_of(study: StoredStudy, settings: Settings) -> Runner:
@@ -28,3 +34,13 @@ def runner_of(study: StoredStudy, settings: Settings) -> Runner:
             randomness=Randomness(environment=False, policy=False),
         )
     ).runner
+
+
+def in_processes(
+    function: Callable[..., Found], tasks: Iterable[tuple[Any, ...]], workers: int
+) -> Iterator[Found]:
+    """What a function finds for each task, in whatever order it is found."""
+    with ProcessPoolExecutor(workers) as pool:
+        futures = [pool.submit(function, *task) for task in tasks]
+        for future in as_completed(futures):
+            yield future.result()

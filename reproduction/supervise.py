@@ -16,15 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from capture import margin_rank
-from live import runner_of
+from live import in_processes, runner_of
 from stored import Refused, StoredStudy, positive, read_json, stored_study
 
 from safemargin.coalescing import Meetings
@@ -260,21 +259,13 @@ def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], wor
             pilot = [value for one in played for value in one.criticalities]
             if not pilot and any(name == "criticality" for name, _ in tasks):
                 raise Refused("criticality needs games of nobody first: its threshold is theirs")
-            for one in _in_processes(study.folder, plan, tasks, pilot, workers):
+            every = [(study.folder, plan, *task, pilot) for task in tasks]
+            for one in in_processes(play_one, every, workers):
                 played.append(one)
                 progress.advance(one.decisions)
                 with written_whole(path) as place:
                     text = {"plan": asdict(plan), "played": [asdict(each) for each in played]}
                     place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
-
-
-def _in_processes(
-    folder: Path, plan: Plan, tasks: list[tuple[str, int]], pilot: list[float], workers: int
-) -> Iterator[Played]:
-    with ProcessPoolExecutor(workers) as pool:
-        futures = [pool.submit(play_one, folder, plan, *task, pilot) for task in tasks]
-        for future in as_completed(futures):
-            yield future.result()
 
 
 if __name__ == "__main__":
