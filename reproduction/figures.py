@@ -9,16 +9,25 @@ import numpy as np
 from capture import BUDGETS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from paper_values import AGENTS, CAPTURED
+from paper_values import AGENTS, CAPTURED, N_VALUES
 from stored import StoredStudy
-from tables import BUDGET, COUNTED, MISSING, captures, densities_of, ends_of_lives, margins_of
+from tables import (
+    BUDGET,
+    COUNTED,
+    METHODS,
+    MISSING,
+    captures,
+    densities_of,
+    ends_of_lives,
+    margins_of,
+)
 
 from safemargin import plots
-from safemargin.bounds import fit_bound
 
 DPI = 90
 """Small files: the pictures lie in the repository."""
 APPROACH = 120
+DENSE_LEVELS = (0.25, 0.5, 0.9)
 STYLES = ("-", "--", ":", "-.")
 
 Studies = Mapping[str, StoredStudy]
@@ -34,7 +43,7 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
         figures[f"{agent}-densities"] = plots.kde_figure(densities_of(study))
         histogram = plots.histogram_info(study.tuples())
         figures[f"{agent}-proxies"] = plots.histogram_figure(histogram)
-        for method in ("paper", "calibrated"):
+        for method in METHODS:
             heatmap = plots.heatmap_info(margins_of(study, method))
             figures[f"{agent}-margins-{method}"] = plots.heatmap_figure(heatmap)
     if any(agent in studies for agent in CAPTURED):
@@ -76,8 +85,8 @@ def approach_picture(studies: Studies) -> str:
 
 def dense_picture(studies: Studies) -> str:
     """The bound at every n, where that was studied."""
-    picture = "![The 95 % bound against n](images/pong-apex-dense.png)"
-    return picture if "pong-apex-dense" in studies else "Not run."
+    drawn = "pong-apex-dense" in studies
+    return "![The 95 % bound against n](images/pong-apex-dense.png)" * drawn
 
 
 def capture_figure(studies: Studies) -> Figure:
@@ -154,34 +163,21 @@ def approach_figure(studies: Studies) -> Figure:
 
 
 def dense_figure(study: StoredStudy) -> Figure:
-    """The bound against n at a few proxies: every n, and the powers of two alone."""
+    """The bound against n at a few proxies: every n, with the powers of two marked."""
     tuples = study.tuples()
-    natural = tuples.phases == "natural"
+    places = [tuples.n_values.index(n) for n in N_VALUES]
+    proxies = np.quantile(tuples.proxies[tuples.phases == "natural"], DENSE_LEVELS)
     figure = Figure(figsize=(10, 4.4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, method in zip(panels, ("paper", "calibrated"), strict=True):
-        bound = fit_bound(
-            tuples.proxies,
-            tuples.criticalities,
-            tuples.n_values,
-            method=method,
-            natural=natural,
-            groups=tuples.groups,
-            minimum_bandwidth=study.about["minimum_bandwidth"],
-        )
-        kept = bound.grid[0]
-        powers = [n for n in tuples.n_values if n & (n - 1) == 0]
-        for place, level in enumerate((0.1, 0.5, 0.9)):
-            proxy = float(kept[round(level * (len(kept) - 1))])
-            curve = bound.at(np.array([proxy]))[0]  # [n]
-            (line,) = axes.plot(
-                tuples.n_values, curve, STYLES[place], label=f"proxy {proxy:.2f}", linewidth=1.6
-            )
-            at = [tuples.n_values.index(n) for n in powers]
-            axes.plot(powers, curve[at], "o", color=line.get_color(), markersize=5)
-        title = "the paper's fit, each n by itself" if method == "paper" else "the default, C_n"
+    titles = ("the paper's fit, each n by itself", "the default, C_n")
+    for axes, method, title in zip(panels, METHODS, titles, strict=True):
+        curves = margins_of(study, method).bound.at(proxies)  # [proxies, n]
+        for curve, level, proxy, style in zip(curves, DENSE_LEVELS, proxies, STYLES, strict=False):
+            label = f"proxy {proxy:.2f} (higher than {level:.0%} of natural moments)"
+            (line,) = axes.plot(tuples.n_values, curve, style, label=label, linewidth=1.6)
+            axes.plot(N_VALUES, curve[places], "o", color=line.get_color(), markersize=5)
         axes.set_title(title)
         axes.set_xlabel("n random actions")
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=8, frameon=False, loc="lower right")
     panels[0].set_ylabel("95 % bound on the loss")
     return figure

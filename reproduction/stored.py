@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -144,13 +144,16 @@ class StoredStudy:
             if not life.died or (life.game, life.number) in known
         ]
 
-    def fit(self, method: str, *, proxy: str | None = None) -> Margins:
-        """Margins at β = 0.95 from all moments."""
+    def fit(
+        self, method: str, *, proxy: str | None = None, n_values: Sequence[int] | None = None
+    ) -> Margins:
+        """Margins at β = 0.95 from all moments, and from all n unless some are named."""
         tuples = self.tuples(proxy)
+        n_values = n_values or tuples.n_values
         return fit_margins(
             tuples.proxies,
-            tuples.criticalities,
-            tuples.n_values,
+            tuples.criticalities[:, np.isin(tuples.n_values, n_values)],
+            n_values,
             0.95,
             method,
             natural=tuples.phases == "natural",
