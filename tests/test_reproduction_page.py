@@ -245,3 +245,34 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
     assert len(nobody.criticalities) == 1
     always = supervisor.play("random", 4, lambda value, rng: True)
     assert always.looked_at == 10
+
+
+def test_what_the_powers_of_two_miss_is_counted_one_by_one() -> None:
+    study = stored_study(ROOT / "studies", "pong-apex-dense")
+    tuples = study.tuples()
+    assert tuples.n_values == tuple(range(1, 33))
+    rows = [
+        row.strip("| ").split(" | ")
+        for row in tables.dense_gaps({study.folder.name: study}).splitlines()[2:]
+    ]
+    assert len(rows) == 4
+    for method, row in zip(("paper", "paper", "calibrated", "calibrated"), rows, strict=True):
+        tolerance = float(row[1])
+        few = study.fit(method, n_values=tables.N_VALUES)
+        fits = [few, study.fit(method)]
+        assert [fit.n_values for fit in fits] == [tables.N_VALUES, tuples.n_values]
+        margins: list[list[int]] = [[], []]
+        failures = [0, 0]
+        for at in np.flatnonzero(tuples.phases == "natural"):
+            for which, fit in enumerate(fits):
+                margin = int(fit(tuples.proxies[at], tolerance))
+                margins[which].append(margin)
+                losses = tuples.criticalities[at][:margin]
+                failures[which] += bool((losses > tolerance).any())
+        count = len(margins[0])
+        more = sum(left > right for left, right in zip(*margins, strict=True))
+        assert row[2:] == [
+            *(f"{sum(values) / count:.2f}" for values in margins),
+            f"{more / count:.0%}",
+            *(f"{number / count:.0%}" for number in failures),
+        ]
