@@ -26,7 +26,6 @@ from stored import (
     Refused,
     StoredStudy,
     positive,
-    read_json,
     stored_study,
 )
 
@@ -142,9 +141,8 @@ def main() -> None:
 def look_back(study: StoredStudy, workers: int) -> None:
     """Look at the deaths that were not looked at yet."""
     path = study.folder / LAST_CHANCES_FILE
-    kept = read_json(path, "policy", "deaths") if path.exists() else {}
-    policy = study.about["policy"]["identity"]
-    found = [LastChance(**one) for one in kept["deaths"]] if kept.get("policy") == policy else []
+    kept = study.beside(LAST_CHANCES_FILE, "deaths")
+    found = [LastChance(**one) for one in kept["deaths"]] if kept else []
     games: dict[int, dict[int, int]] = {}
     for life in study.lives:
         if life.died:
@@ -156,7 +154,10 @@ def look_back(study: StoredStudy, workers: int) -> None:
         for chances in in_processes(of_game, tasks, workers):
             found = sorted([*found, *chances], key=lambda one: (one.game, one.life))
             with written_whole(path) as place:
-                text = {"policy": policy, "deaths": [asdict(one) for one in found]}
+                text = {
+                    "policy": study.about["policy"]["identity"],
+                    "deaths": [asdict(one) for one in found],
+                }
                 place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
             progress.advance(0)
 

@@ -120,14 +120,26 @@ class StoredStudy:
     @cached_property
     def last_chances(self) -> dict[tuple[int, int], int]:
         """Game and life → decisions before the end when the death could last be put off."""
-        path = self.folder / LAST_CHANCES_FILE
-        if not path.exists():
+        found = self.beside(LAST_CHANCES_FILE, "deaths")
+        if found is None:
             return {}
-        return {
-            (one["game"], one["life"]): one["decisions_before_end"]
-            for one in read_json(path, "deaths")["deaths"]
-            if one["decisions_before_end"] is not None
-        }
+        known = {(one["game"], one["life"]): one["decisions_before_end"] for one in found["deaths"]}
+        if any(life.died and (life.game, life.number) not in known for life in self.lives):
+            return {}  # not run to the end
+        return {key: back for key, back in known.items() if back is not None}
+
+    def beside(self, name: str, *needed: str) -> dict[str, Any] | None:
+        """What a simulation with the study's agent left beside the study, if it is there."""
+        path = self.folder / name
+        if not path.exists():
+            return None
+        known = read_json(path, "policy", *needed)
+        if known["policy"] != self.about["policy"]["identity"]:
+            raise Refused(
+                f"{path} is about another agent than the study beside it; move it away, "
+                "and run the command that writes it again"
+            )
+        return known
 
     @cached_property
     def lives_in_play(self) -> list[Life]:

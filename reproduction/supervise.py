@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from capture import margin_rank
 from live import in_processes, runner_of
-from stored import Refused, StoredStudy, positive, read_json, stored_study
+from stored import Refused, StoredStudy, positive, stored_study
 
 from safemargin.coalescing import Meetings
 from safemargin.console import ProgressBar
@@ -245,7 +245,7 @@ def main() -> None:
 def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], workers: int) -> None:
     """Play the wanted games, given as strategy and number, that were not played yet."""
     path = study.folder / RESULT
-    kept = read_json(path, "plan", "played") if path.exists() else None
+    kept = study.beside(RESULT, "plan", "played")
     if kept is not None and kept["plan"] != asdict(plan):
         raise Refused(f"{path} was played with another plan, {kept['plan']}; move it away first")
     played = [Played(**one) for one in kept["played"]] if kept else []
@@ -264,7 +264,11 @@ def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], wor
                 played.append(one)
                 progress.advance(one.decisions)
                 with written_whole(path) as place:
-                    text = {"plan": asdict(plan), "played": [asdict(each) for each in played]}
+                    text = {
+                        "policy": study.about["policy"]["identity"],
+                        "plan": asdict(plan),
+                        "played": [asdict(each) for each in played],
+                    }
                     place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
 
 

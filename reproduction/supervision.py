@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from paper_values import CAPTURED
-from stored import StoredStudy, read_json
+from stored import StoredStudy
 from supervise import RESULT, STRATEGIES
 from tables import MISSING, markdown
 
@@ -23,13 +23,12 @@ def supervised(studies: Mapping[str, StoredStudy]) -> str:
     """Deaths and reward for each 1,000 decisions, by who is looked at."""
     rows = []
     for agent in CAPTURED:
-        path = studies[agent].folder / RESULT if agent in studies else None
-        if path is None or not path.exists():
-            rows.append([agent, *[MISSING] * 5])
+        found = studies[agent].beside(RESULT, "played") if agent in studies else None
+        if found is None:
+            rows.append([agent, *[MISSING] * 6])
             continue
-        played = read_json(path, "played")["played"]
         for strategy in STRATEGIES:
-            games = [one for one in played if one["strategy"] == strategy]
+            games = [one for one in found["played"] if one["strategy"] == strategy]
             if not games:
                 continue
             decisions = sum(one["decisions"] for one in games)
@@ -37,13 +36,14 @@ def supervised(studies: Mapping[str, StoredStudy]) -> str:
                 [
                     agent,
                     WHO[strategy],
+                    str(len(games)),
                     f"{sum(one['looked_at'] for one in games) / decisions:.1%}",
                     f"{sum(one['overruled'] for one in games) / decisions:.1%}",
                     _rate([one["deaths"] for one in games], decisions),
                     _rate([one["reward"] for one in games], decisions),
                 ]
             )
-    header = ["agent", "looked at", "decisions looked at", "overruled",
+    header = ["agent", "looked at", "games", "decisions looked at", "overruled",
               "deaths per 1,000 decisions", "reward per 1,000 decisions"]  # fmt: skip
     return markdown(header, rows)
 

@@ -87,6 +87,29 @@ def test_a_study_is_found_where_reproduce_puts_it(
     assert list(stored_studies(tmp_path)) == ["pong-apex"]
 
 
+def test_last_chances_are_those_of_the_agent_and_of_every_death(
+    kept: tuple[Any, StoredStudy], tmp_path: Path
+) -> None:
+    shutil.copytree(kept[1].folder, tmp_path / "study")
+    policy = kept[1].about["policy"]["identity"]
+    deaths = [
+        {"game": life.game, "life": life.number, "decisions_before_end": 3 + place}
+        for place, life in enumerate(kept[1].lives)
+        if life.died
+    ]
+    assert len(deaths) > 1
+
+    def read(policy: str, deaths: list[dict[str, int]]) -> dict[tuple[int, int], int]:
+        text = json.dumps({"policy": policy, "deaths": deaths})
+        (tmp_path / "study" / "last_chances.json").write_text(text, encoding="utf-8")
+        return StoredStudy(tmp_path / "study").last_chances
+
+    assert list(read(policy, deaths).values()) == [one["decisions_before_end"] for one in deaths]
+    assert read(policy, deaths[:-1]) == {}  # stopped on the way
+    with pytest.raises(Refused, match="another agent than the study beside it; move it away"):
+        read("sha256:another", deaths)
+
+
 def test_a_page_from_what_there_is(kept: tuple[Any, StoredStudy]) -> None:
     studies = stored_studies(kept[1].folder.parent)
     assert list(studies) == ["pong-apex"]
