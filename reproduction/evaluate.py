@@ -41,7 +41,13 @@ def load_policy(path: Path, device: str = "cpu") -> tuple[Policy, str]:
 
 
 def play(
-    game: str, policy: Policy, games: int, seed: int, choose: str, most_steps: int = 27_000
+    game: str,
+    policy: Policy,
+    games: int,
+    seed: int,
+    choose: str,
+    most_steps: int = 27_000,
+    opening: int = 0,
 ) -> dict[str, object]:
     """Play the first game of each of `games` environments and sum up the scores.
 
@@ -49,14 +55,16 @@ def play(
     "distinct_games" counts how many different ones there were, at most 30 for a greedy agent.
 
     `choose` is "greedy", "sampled" (from the logits) or "epsilon" (greedy, 1 % random actions).
+    Before that come 0 to `opening` random actions; they count, the lives they cost too.
     """
     group = Games(game, games, seed)
     generator = np.random.default_rng(seed)
     scores, lengths, life_return = np.zeros(games), np.zeros(games), np.zeros(games)
     playing = np.ones(games, bool)
+    openings = generator.integers(opening + 1, size=games) if opening else np.zeros(games, int)
     traces = group.episode_frames.astype(np.uint64)
     life_returns: list[float] = []
-    for _ in range(most_steps):
+    for step_number in range(most_steps):
         outputs = policy(group.observation)
         if choose == "sampled":
             outputs = outputs + generator.gumbel(size=outputs.shape)
@@ -64,6 +72,9 @@ def play(
         if choose == "epsilon":
             random = generator.random(games) < 0.01
             actions[random] = generator.integers(0, outputs.shape[1], int(random.sum()))
+        if step_number < opening:
+            drawn = generator.integers(0, outputs.shape[1], games)
+            actions = np.where(step_number < openings, drawn, actions)
         group.send(actions)
         step = group.receive()
         playing &= ~step.restarted
@@ -103,6 +114,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--most-steps", type=int, default=27_000)
+    parser.add_argument(
+        "--opening", type=int, default=0, help="up to so many random actions first (default 0)"
+    )
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--export", type=Path, help="first write the network to this ONNX file")
     arguments = parser.parse_args()
@@ -121,6 +135,7 @@ def main() -> None:
                     arguments.seed,
                     choose,
                     arguments.most_steps,
+                    arguments.opening,
                 )
             )
             print(json.dumps(results[-1]), flush=True)

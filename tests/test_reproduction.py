@@ -151,6 +151,24 @@ def test_the_replay_memory_gives_back_what_the_games_showed(
     assert starts > 20  # observations that begin with black frames, since their game is new
 
 
+def test_games_can_begin_with_random_actions() -> None:
+    from evaluate import play
+
+    seen: list[np.ndarray] = []
+
+    def still(images: np.ndarray) -> np.ndarray:
+        seen.append(images.copy())
+        return np.tile([1.0, 0, 0, 0, 0, 0], (len(images), 1))  # always the no-op
+
+    alone = play("pong", still, 12, 4, "greedy", most_steps=60)
+    alike = np.array(seen)
+    seen.clear()
+    opened = play("pong", still, 12, 4, "greedy", most_steps=60, opening=40)
+    assert alone["distinct_games"] < opened["distinct_games"] == 12
+    assert np.array_equal(alike[0], seen[0])
+    assert not np.array_equal(alike[50], seen[50])
+
+
 # -- shipping ----------------------------------------------------------------------------------
 
 
@@ -235,6 +253,50 @@ def test_what_ships_plays_as_the_trained_network(kind: str, tmp_path: Path) -> N
     clear = best_two[:, 1] - best_two[:, 0] > 4e-3 * np.abs(exact).max()
     assert clear.sum() > 30
     assert np.array_equal(mine.argmax(axis=1)[clear], exact.argmax(axis=1)[clear])
+
+
+def test_a_mean_of_states_is_one_agent_that_says_so(tmp_path: Path) -> None:
+    from atari_training import load_network, save_checkpoint
+    from mean_weights import mean_weights
+    from ship import ship
+
+    networks = [random_network("logits") for _ in range(2)]
+    with torch.no_grad():
+        for weights in networks[1].parameters():
+            weights.add_(0.5)
+    for steps, network in zip((3000, 1000), networks, strict=True):
+        progress = {"game": "pong", "actions": 6, "steps": steps, "seconds": steps / 9, "seed": 5}
+        optimizer = torch.optim.Adam(network.parameters())
+        save_checkpoint(tmp_path / str(steps), network, optimizer, {**progress, "planned_steps": 1})
+    states = [
+        torch.load(tmp_path / str(steps) / "weights.pt", weights_only=True)
+        for steps in (1000, 3000)
+    ]
+    (tmp_path / "mean").mkdir()
+    torch.save(mean_weights(states), tmp_path / "mean/weights.pt")
+    mean, progress = load_network(tmp_path / "mean/weights.pt")
+    assert (progress["steps"], progress["mean_of"]) == (3000, [1000, 3000])
+    for ours, first in zip(mean.parameters(), networks[0].parameters(), strict=True):
+        torch.testing.assert_close(ours, first + 0.25)
+
+    write_evaluation(tmp_path / "mean/evaluation.json", "logits")
+    write_curve(tmp_path / "mean/curve.csv", [(500, -20.5), (900, -20.0)])
+    card = ship(
+        tmp_path / "mean",
+        "pong-mean",
+        evaluation=tmp_path / "mean/evaluation.json",
+        notes=["not trained at all"],
+        observations=50,
+        zoo=tmp_path,
+        pictures=tmp_path,
+    )
+    assert card["notes"] == [
+        "The weights are the mean of the states at steps 1,000, 3,000.",
+        "not trained at all",
+    ]
+    states[0]["progress"]["seed"] = 6
+    with pytest.raises(ValueError, match="not of one training: another seed"):
+        mean_weights(states)
 
 
 def pong_observations(count: int) -> np.ndarray:
