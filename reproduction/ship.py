@@ -296,7 +296,7 @@ def ship(
     export_onnx(network, file)
     policy = load_policy(file)
     if "mean_of" in progress:
-        states = ", ".join(f"{steps:,}" for steps in progress["mean_of"])
+        states = " and ".join(f"{steps:,}" for steps in progress["mean_of"])
         notes = [f"The weights are the mean of the states at steps {states}.", *notes]
     pieces = progress.get("pieces")
     command = (

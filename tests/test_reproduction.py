@@ -291,7 +291,7 @@ def test_a_mean_of_states_is_one_agent_that_says_so(tmp_path: Path) -> None:
         pictures=tmp_path,
     )
     assert card["notes"] == [
-        "The weights are the mean of the states at steps 1,000, 3,000.",
+        "The weights are the mean of the states at steps 1,000 and 3,000.",
         "not trained at all",
     ]
     states[0]["progress"]["seed"] = 6
