@@ -161,4 +161,4 @@ def file_size(size: int) -> str:
 
 
 def _points(value: float) -> str:
-    return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) < 100 else f"{value:,.0f}"
