@@ -17,6 +17,7 @@ from paper_values import (
     PERCENTILE_ERRORS,
     SAMPLE_SIZES,
 )
+from scipy.stats import spearmanr
 from stored import Life, StoredStudy
 
 from safemargin import plots
@@ -95,6 +96,24 @@ def cross_validated(studies: Studies) -> str:
                     ]
             rows.append([agent, f"{tolerance:g}", *cells])
     header = ["agent", "ζ", "its method: fails", "mean margin", "default: fails", "mean margin"]
+    return markdown(header, rows)
+
+
+def association(studies: Studies) -> str:
+    """Rank correlation of proxy and true criticality, for each phase and n."""
+    rows = []
+    for agent in AGENTS:
+        for phase in ("natural", "spread"):
+            cells = [MISSING] * (len(N_VALUES) + 1)
+            if agent in studies:
+                tuples = studies[agent].tuples()
+                chosen = tuples.phases == phase
+                losses = tuples.criticalities[chosen].T  # [n, moments]
+                found = [spearmanr(tuples.proxies[chosen], loss).statistic for loss in losses]
+                noise = 1 / math.sqrt(chosen.sum() - 1)
+                cells = [*(f"{value:+.2f}" for value in found), f"± {noise:.2f}"]
+            rows.append([agent, phase, *cells])
+    header = ["agent", "moments", *(f"n = {n}" for n in N_VALUES), "noise"]
     return markdown(header, rows)
 
 
