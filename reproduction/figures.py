@@ -104,7 +104,7 @@ def capture_figure(studies: Studies) -> Figure:
                 _draw_captures(axes, studies[agent], counted)
             else:
                 _say_missing(axes)
-            axes.legend(loc="lower right", fontsize=8, frameon=False)
+            axes.legend(loc="best", fontsize=8, frameon=False)
             axes.set_xlim(0, 1)
             axes.set_ylim(0, 1)
         row[0].set_ylabel("share of deaths captured")
