@@ -12,7 +12,6 @@ and halves the last of them. Results go to studies/AGENT/last_chances.json; run 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -31,7 +30,6 @@ from stored import (
 
 from safemargin.console import ProgressBar
 from safemargin.environments.simulator import Simulator, Snapshot
-from safemargin.files import written_whole
 from safemargin.records import Episode, EpisodeKey
 from safemargin.rollouts import Runner, native_action
 from safemargin.settings import Settings
@@ -140,7 +138,6 @@ def main() -> None:
 
 def look_back(study: StoredStudy, workers: int) -> None:
     """Look at the deaths that were not looked at yet."""
-    path = study.folder / LAST_CHANCES_FILE
     kept = study.beside(LAST_CHANCES_FILE, "deaths")
     found = [LastChance(**one) for one in kept["deaths"]] if kept else []
     games: dict[int, dict[int, int]] = {}
@@ -153,12 +150,7 @@ def look_back(study: StoredStudy, workers: int) -> None:
         tasks = [(study.folder, game, missing[game]) for game in sorted(missing)]
         for chances in in_processes(of_game, tasks, workers):
             found = sorted([*found, *chances], key=lambda one: (one.game, one.life))
-            with written_whole(path) as place:
-                text = {
-                    "policy": study.about["policy"]["identity"],
-                    "deaths": [asdict(one) for one in found],
-                }
-                place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+            study.put_beside(LAST_CHANCES_FILE, {"deaths": [asdict(one) for one in found]})
             progress.advance(0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as parquet
 
+from safemargin.files import written_whole
 from safemargin.margins import Margins, fit_margins
 from safemargin.records import Floats, Tuples
 from safemargin.reproduce import ABOUT_FILE, STEPS_FILE, TUPLES_FILE
@@ -141,6 +142,12 @@ class StoredStudy:
             )
         return known
 
+    def put_beside(self, name: str, content: dict[str, Any]) -> None:
+        """Write what `beside` reads."""
+        text = json.dumps({"policy": self.about["policy"]["identity"], **content}, indent=1)
+        with written_whole(self.folder / name) as place:
+            place.write_text(text + "\n", encoding="utf-8")
+
     @cached_property
     def lives_in_play(self) -> list[Life]:
         """The kept episodes up to the decision at which each death could last be put off.
@@ -156,16 +163,13 @@ class StoredStudy:
             if not life.died or (life.game, life.number) in known
         ]
 
-    def fit(
-        self, method: str, *, proxy: str | None = None, n_values: Sequence[int] | None = None
-    ) -> Margins:
-        """Margins at β = 0.95 from all moments, and from all n unless some are named."""
+    def fit(self, method: str, *, proxy: str | None = None) -> Margins:
+        """Margins at β = 0.95 from all moments."""
         tuples = self.tuples(proxy)
-        n_values = n_values or tuples.n_values
         return fit_margins(
             tuples.proxies,
-            tuples.criticalities[:, np.isin(tuples.n_values, n_values)],
-            n_values,
+            tuples.criticalities,
+            tuples.n_values,
             0.95,
             method,
             natural=tuples.phases == "natural",

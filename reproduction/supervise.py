@@ -14,7 +14,6 @@ unsupervised games. Results go to studies/AGENT/supervision.json; run it again t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -29,7 +28,6 @@ from stored import Refused, StoredStudy, positive, stored_study
 from safemargin.coalescing import Meetings
 from safemargin.console import ProgressBar
 from safemargin.environments.simulator import Step
-from safemargin.files import written_whole
 from safemargin.lanes import action_returns
 from safemargin.margins import Margins
 from safemargin.proxies import PROXIES, proxy_values
@@ -263,13 +261,8 @@ def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], wor
             for one in in_processes(play_one, every, workers):
                 played.append(one)
                 progress.advance(one.decisions)
-                with written_whole(path) as place:
-                    text = {
-                        "policy": study.about["policy"]["identity"],
-                        "plan": asdict(plan),
-                        "played": [asdict(each) for each in played],
-                    }
-                    place.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+                everything = [asdict(each) for each in played]
+                study.put_beside(RESULT, {"plan": asdict(plan), "played": everything})
 
 
 if __name__ == "__main__":

@@ -348,29 +348,22 @@ def dense_gaps(studies: Studies) -> str:
     study = studies.get("pong-apex-dense")
     if study is None:
         return "Not run."
-    tuples = study.tuples()
-    natural = tuples.phases == "natural"
-    proxies = tuples.proxies[natural]
-    worst = np.maximum.accumulate(tuples.criticalities[natural], axis=1)  # [moments, n]
     rows = []
-    for method in METHODS:
-        fits = [study.fit(method, n_values=N_VALUES), margins_of(study, method)]
-        for tolerance in TOLERANCES:
-            granted = [np.asarray(fit(proxies, tolerance)) for fit in fits]
-            broken = [
-                worst[np.arange(len(worst)), np.maximum(margin, 1) - 1] > tolerance
-                for margin in granted
+    for method, title in zip(METHODS, ("its method", "default"), strict=True):
+        gaps = validation(study, method).gaps
+        assert gaps is not None
+        rows += [
+            [
+                title,
+                f"{row.tolerance:g}",
+                f"{row.thin_margin:.2f}",
+                f"{row.dense_margin:.2f}",
+                f"{row.thin_larger:.0%}",
+                f"{row.thin_failures:.0%}",
+                f"{row.dense_failures:.0%}",
             ]
-            failed = [(margin > 0) & lost for margin, lost in zip(granted, broken, strict=True)]
-            rows.append(
-                [
-                    {"paper": "its method", "calibrated": "default"}[method],
-                    f"{tolerance:g}",
-                    *(f"{margin.mean():.2f}" for margin in granted),
-                    f"{(granted[0] > granted[1]).mean():.0%}",
-                    *(f"{lost.mean():.0%}" for lost in failed),
-                ]
-            )
+            for row in gaps.rows
+        ]
     header = ["method", "ζ", "mean margin, powers of two", "every n", "powers of two grant more",
               "fails, powers of two", "fails, every n"]  # fmt: skip
     return markdown(header, rows)

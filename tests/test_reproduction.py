@@ -207,11 +207,25 @@ def write_curve(path: Path, rows: list[tuple[int, float]]) -> None:
         writer.writerows([step, 4 * step, step / 9, score, score] for step, score in rows)
 
 
+def ship_into(folder: Path, run: str, name: str, *, observations: int) -> dict[str, Any]:
+    """Ship the agent of a run in a folder into the folder; gives its card."""
+    from ship import ship
+
+    return ship(
+        folder / run,
+        name,
+        evaluation=folder / run / "evaluation.json",
+        notes=["not trained at all"],
+        observations=observations,
+        zoo=folder,
+        pictures=folder,
+    )
+
+
 @pytest.mark.parametrize("kind", ["logits", "q"])
 def test_what_ships_plays_as_the_trained_network(kind: str, tmp_path: Path) -> None:
     from atari_training import save_checkpoint
     from export import round_to_half
-    from ship import ship
 
     network = random_network(kind)
     optimizer = torch.optim.Adam(network.parameters())
@@ -219,15 +233,7 @@ def test_what_ships_plays_as_the_trained_network(kind: str, tmp_path: Path) -> N
     save_checkpoint(tmp_path / "run", network, optimizer, {**progress, "planned_steps": 2000})
     write_evaluation(tmp_path / "run/evaluation.json", kind)
     write_curve(tmp_path / "run/curve.csv", [(100, float("nan")), (500, -20.5), (900, -20.0)])
-    card = ship(
-        tmp_path / "run",
-        "pong-random",
-        evaluation=tmp_path / "run/evaluation.json",
-        notes=["not trained at all"],
-        observations=300,
-        zoo=tmp_path,
-        pictures=tmp_path,
-    )
+    card = ship_into(tmp_path, "run", "pong-random", observations=300)
     assert (tmp_path / "training-pong-random.png").stat().st_size > 10_000
     assert json.loads((tmp_path / "pong-random.json").read_text()) == card
     assert (card["mean_score"], card["score_sd"], card["games"]) == (-20.12, 0.5, 100)
@@ -258,7 +264,6 @@ def test_what_ships_plays_as_the_trained_network(kind: str, tmp_path: Path) -> N
 def test_a_mean_of_states_is_one_agent_that_says_so(tmp_path: Path) -> None:
     from atari_training import load_network, save_checkpoint
     from mean_weights import mean_weights
-    from ship import ship
 
     networks = [random_network("logits") for _ in range(2)]
     with torch.no_grad():
@@ -281,15 +286,7 @@ def test_a_mean_of_states_is_one_agent_that_says_so(tmp_path: Path) -> None:
 
     write_evaluation(tmp_path / "mean/evaluation.json", "logits")
     write_curve(tmp_path / "mean/curve.csv", [(500, -20.5), (900, -20.0)])
-    card = ship(
-        tmp_path / "mean",
-        "pong-mean",
-        evaluation=tmp_path / "mean/evaluation.json",
-        notes=["not trained at all"],
-        observations=50,
-        zoo=tmp_path,
-        pictures=tmp_path,
-    )
+    card = ship_into(tmp_path, "mean", "pong-mean", observations=50)
     assert card["notes"] == [
         "The weights are the mean of the states at steps 1,000 and 3,000.",
         "not trained at all",

@@ -26,6 +26,8 @@ class GapRow:
     """Share of natural moments at which some n' ≤ the dense margin broke the tolerance."""
     thin_failures: float
     """The same for the thin margin, with the n' in the gaps counted."""
+    thin_larger: float
+    """Share of natural moments at which the thin margin is the larger one."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,25 @@ def gap_error(
         broken = np.concatenate(
             [np.zeros((len(whole), 1), dtype=bool), whole > tolerance], axis=1
         )  # [rows, 1 + n]; nothing breaks at a margin of 0
-        means, failures = [], []
+        margins, failures = [], []
         for part, table in zip((sample, thin), tables, strict=True):
             proxies = part.proxies[natural]
             found = table.lookup(proxies if part.looks_at_n else proxies[:, 0], tolerance).margin
-            means.append(float(found.mean()))
+            margins.append(found)
             place = np.searchsorted(steps, found)
             failures.append(float(broken[np.arange(len(found)), place].mean()))
-        rows.append(GapRow(float(tolerance), *means, *failures))
+        dense_margins, thin_margins = margins
+        dense_failures, thin_failures = failures
+        rows.append(
+            GapRow(
+                tolerance=float(tolerance),
+                dense_margin=float(dense_margins.mean()),
+                thin_margin=float(thin_margins.mean()),
+                dense_failures=dense_failures,
+                thin_failures=thin_failures,
+                thin_larger=float((thin_margins > dense_margins).mean()),
+            )
+        )
     return GapError(
         dense=sample.n_values,
         thin=thin_values,
