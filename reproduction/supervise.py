@@ -4,10 +4,10 @@ python reproduction/supervise.py beamrider-a3c
 
 The overseer stands in for a skilled human: a lookahead that tries each action in the emulator, lets
 the agent go on, and takes the best. It may act in `--budget` of the decisions; what differs is who
-chooses them: chance, the highest proxies, the lowest margins, or the highest true criticality (of
-one random action, measured at every decision, which nobody could afford). All play on from the
-same places, which the agent reaches alone.
-Thresholds come from the agent's stored study; that of true criticality from decisions of the
+chooses them: chance, the highest proxies, the lowest margins, the highest true criticality (of one
+random action), or the most that the overseer itself could gain. The last two are measured at every
+decision, which nobody could afford. All play on from the same places, reached by the agent alone.
+Thresholds come from the agent's stored study; those of the last two from decisions of the
 unsupervised games. Results go to studies/AGENT/supervision.json; run it again to go on.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,22 +26,24 @@ from capture import margin_rank
 from live import in_processes, runner_of
 from stored import Refused, StoredStudy, positive, stored_study
 
-from safemargin.coalescing import Meetings
+from safemargin.coalescing import Meetings, Rollout
 from safemargin.console import ProgressBar
-from safemargin.environments.simulator import Step
+from safemargin.environments.simulator import Snapshot, Step
 from safemargin.lanes import action_returns
 from safemargin.margins import Margins
 from safemargin.proxies import PROXIES, proxy_values
 from safemargin.records import Floats
-from safemargin.rollouts import Point
+from safemargin.rollouts import Point, Runner
 from safemargin.settings import Settings
 
 HERE = Path(__file__).parent
 RESULT = "supervision.json"
 TOLERANCE = 0.5
-PILOT_EVERY = 20
+PILOT_EVERY = 50
 """In unsupervised games, true criticality is measured at one of so many decisions."""
-STRATEGIES = ("nobody", "random", "proxy", "margin", "criticality")
+STRATEGIES = ("nobody", "random", "proxy", "margin", "criticality", "gain")
+MEASURED = ("criticality", "gain")
+"""Strategies that ask the lookahead at every decision."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,8 @@ class Played:
     reward: float
     looked_at: int
     overruled: int
-    criticalities: list[float]
-    """Of the pilot's decisions."""
+    pilot: dict[str, list[float]]
+    """By measured strategy: what it would have gone by, at some decisions of unsupervised games."""
 
 
 class Threshold:
@@ -83,6 +86,46 @@ class Threshold:
         return value > self.level or (value == self.level and drawn < self.chance)
 
 
+class OwnWay:
+    """How the agent would go on alone: kept while it does, so that nobody plays it twice."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.leave()
+
+    def leave(self) -> None:
+        """Somebody went another way."""
+        self._rewards: deque[float] = deque()
+        self._states: deque[bytes] = deque()
+        self._end: Snapshot | None = None
+
+    def follow(self) -> None:
+        """The agent took its own next step."""
+        if self._end is not None:
+            self._rewards.popleft()
+            self._states.popleft()
+
+    def meetings(self) -> Meetings:
+        """The states that lie on the way, for trials that come back to it."""
+        self._look_ahead()
+        horizon = self._runner.settings.horizon
+        meetings = Meetings(horizon)
+        meetings.expect(self._states, Rollout(list(self._rewards), finished=True))
+        return meetings
+
+    def _look_ahead(self) -> None:
+        simulator = self._runner.simulator
+        here = simulator.save()
+        simulator.restore(here if self._end is None else self._end)
+        while not simulator.ended and len(self._rewards) < self._runner.settings.horizon:
+            rows, _ = self._runner.scores([simulator.observation], [None])
+            step = simulator.step(self._runner.choose(rows[0], None, simulator.mask))
+            self._rewards.append(step.reward)
+            self._states.append(simulator.digest())
+        self._end = simulator.save()
+        simulator.restore(here)
+
+
 class Supervisor:
     """An agent in its game, and the lookahead that may act for it."""
 
@@ -96,11 +139,15 @@ class Supervisor:
         self.runner = runner_of(study, settings)
         self.proxy = PROXIES[study.default_proxy]
 
-    def returns(self) -> Floats:
-        """The discounted return of each action here, if the agent goes on after it, [actions]."""
+    def returns(self, way: OwnWay | None = None) -> Floats:
+        """The discounted return of each action here, if the agent goes on after it, [actions].
+
+        `way`: how the agent would go on alone, if that is known.
+        """
         runner = self.runner
         point = Point(runner.simulator.save(), None)
-        found = action_returns(runner, point, Meetings(runner.settings.horizon))
+        meetings = Meetings(runner.settings.horizon) if way is None else way.meetings()
+        found = action_returns(runner, point, meetings)
         runner.simulator.restore(point.snapshot)
         return found
 
@@ -111,17 +158,22 @@ class Supervisor:
         rng = np.random.default_rng([STRATEGIES.index(strategy), game])
         observation = self._begin(game)
         deaths = looked_at = overruled = 0
-        reward, criticalities = 0.0, []
+        reward = 0.0
+        pilot: dict[str, list[float]] = {}
+        way = OwnWay(runner)
         for decision in range(plan.decisions):
             rows, _ = runner.scores([observation], [None])
             own = int(runner.choose(rows[0], None, simulator.mask))
             taken, found = own, None
-            if strategy == "criticality" or (strategy == "nobody" and decision % PILOT_EVERY == 0):
-                found = self.returns()
-                criticality = float(found[own] - found.mean())
-                if strategy == "nobody":
-                    criticalities.append(criticality)
-            value = criticality if strategy == "criticality" else self._proxy(rows[0])
+            if strategy in MEASURED:
+                found = self.returns(way)
+                value = measured(strategy, found, own)
+            else:
+                value = self._proxy(rows[0])
+            if strategy == "nobody" and decision % PILOT_EVERY == 0:
+                alone = self.returns()
+                for name in MEASURED:
+                    pilot.setdefault(name, []).append(measured(name, alone, own))
             if look(value, rng):
                 looked_at += 1
                 found = self.returns() if found is None else found
@@ -131,13 +183,15 @@ class Supervisor:
             step, observation = self._step(taken)
             reward += step.reward
             deaths += step.terminated
-        return Played(
-            strategy, game, plan.decisions, deaths, reward, looked_at, overruled, criticalities
-        )
+            if taken != own or step.terminated or step.truncated:
+                way.leave()
+            else:
+                way.follow()
+        return Played(strategy, game, plan.decisions, deaths, reward, looked_at, overruled, pilot)
 
     def _begin(self, game: int) -> Any:
         """Somewhere in a game that the agent plays alone; the same place for every strategy."""
-        runner, rng = self.runner, np.random.default_rng([len(STRATEGIES), game])
+        runner, rng = self.runner, np.random.default_rng([99, game])
         simulator = runner.simulator
         self._seed = 1_000 * game
         observation = simulator.reset(self._seed)
@@ -167,27 +221,54 @@ class Supervisor:
         return float(proxy_values(self.proxy, row[None], action_space=space)[0])
 
 
+def measured(strategy: str, returns: Floats, own: int) -> float:
+    """True criticality, or what the overseer could gain, from the return of each action.
+
+    Rounded, since a mean of equal numbers differs from them in its last digit.
+    """
+    if strategy == "gain":
+        return round(float(returns.max() - returns[own]), 9)
+    return round(float(returns[own] - returns.mean()), 9)
+
+
 def looker(
     strategy: str, study: StoredStudy, margins: Margins | None, plan: Plan, pilot: Floats
 ) -> Callable[[float, np.random.Generator], bool]:
-    """Which decisions a strategy looks at, from their proxy (or true criticality)."""
+    """Which decisions a strategy looks at, from their proxy or what was measured there."""
     if strategy == "nobody":
         return lambda value, rng: False
     if strategy == "random":
         return lambda value, rng: bool(rng.random() < plan.budget)
-    if strategy == "criticality":
+    if strategy in MEASURED:
         return Threshold(pilot, plan.budget).picks
-    proxies = np.concatenate([life.proxies[study.default_proxy] for life in study.lives])
+    proxies = every_proxy(study)
     if strategy == "proxy":
         return Threshold(proxies, plan.budget).picks
     assert margins is not None
-    every, table = np.sort(proxies), margins
-
-    def rank(values: Floats) -> Floats:
-        return margin_rank(table.lookup(values, TOLERANCE).margin, values, every)
-
+    rank = ranked_by(margins, proxies)
     threshold = Threshold(rank(proxies), plan.budget)
     return lambda value, rng: threshold.picks(float(rank(np.array([value]))[0]), rng)
+
+
+def ranked_by(margins: Margins, proxies: Floats) -> Callable[[Floats], Floats]:
+    """How far up the lowest margins stand; decisions of one margin by their proxy."""
+    every = np.sort(proxies)
+    return lambda values: margin_rank(margins.lookup(values, TOLERANCE).margin, values, every)
+
+
+def every_proxy(study: StoredStudy) -> Floats:
+    """Of all decisions stored."""
+    return np.concatenate([life.proxies[study.default_proxy] for life in study.lives])
+
+
+def alike(study: StoredStudy, budget: float) -> bool:
+    """Whether the lowest margins and the highest proxies are the same decisions."""
+    proxies = every_proxy(study)
+    ranks = ranked_by(study.fit("calibrated"), proxies)(proxies)
+    by_proxy, by_margin = Threshold(proxies, budget), Threshold(ranks, budget)
+    return np.array_equal(proxies > by_proxy.level, ranks > by_margin.level) and np.array_equal(
+        proxies == by_proxy.level, ranks == by_margin.level
+    )
 
 
 def play_one(folder: Path, plan: Plan, strategy: str, game: int, pilot: list[float]) -> Played:
@@ -212,7 +293,7 @@ def main() -> None:
         default=STRATEGIES,
         choices=STRATEGIES,
         metavar="NAME",
-        help=f"default: all of {', '.join(STRATEGIES)}; the last one takes twenty times as long",
+        help=f"default: all of {', '.join(STRATEGIES)}; the last two take ten times as long",
     )
     parser.add_argument("--decisions", type=positive, default=1500, help="of a game (default 1500)")
     parser.add_argument("--budget", type=float, default=0.05, help="default 0.05")
@@ -247,22 +328,29 @@ def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], wor
     if kept is not None and kept["plan"] != asdict(plan):
         raise Refused(f"{path} was played with another plan, {kept['plan']}; move it away first")
     played = [Played(**one) for one in kept["played"]] if kept else []
-    study.fit("calibrated")  # so that a damaged study is refused here
+    same = alike(study, plan.budget)
+    if same and {"proxy", "margin"} <= {name for name, _ in wanted}:
+        print("The lowest margins are the highest proxies here: these games are played once.")
+        wanted = [task for task in wanted if task[0] != "proxy"]
     there = {(one.strategy, one.game) for one in played}
     missing = [task for task in wanted if task not in there]
     pilots = [task for task in missing if task[0] == "nobody"]
     with ProgressBar() as progress:
         progress.stage("supervised games", total=len(wanted), done=len(wanted) - len(missing))
         for tasks in (pilots, [task for task in missing if task not in pilots]):
-            pilot = [value for one in played for value in one.criticalities]
-            if not pilot and any(name == "criticality" for name, _ in tasks):
-                raise Refused("criticality needs games of nobody first: its threshold is theirs")
-            every = [(study.folder, plan, *task, pilot) for task in tasks]
+            pilot = {
+                name: [value for one in played for value in one.pilot.get(name, [])]
+                for name in MEASURED
+            }
+            for name, _ in tasks:
+                if name in MEASURED and not pilot[name]:
+                    raise Refused(f"{name} needs games of nobody first: its threshold is theirs")
+            every = [(study.folder, plan, *task, pilot.get(task[0], [])) for task in tasks]
             for one in in_processes(play_one, every, workers):
                 played.append(one)
                 progress.advance(one.decisions)
-                everything = [asdict(each) for each in played]
-                study.put_beside(RESULT, {"plan": asdict(plan), "played": everything})
+                found = {"alike": same, "played": [asdict(each) for each in played]}
+                study.put_beside(RESULT, {"plan": asdict(plan), **found})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from paper_values import CAPTURED
@@ -11,47 +12,63 @@ from supervise import RESULT, STRATEGIES
 from tables import MISSING, markdown
 
 WHO = {
-    "nobody": "nobody supervises",
-    "random": "at random",
+    "nobody": "nobody",
+    "random": "chance",
     "proxy": "the highest proxies",
     "margin": "the lowest margins (ζ = 0.5)",
     "criticality": "the highest true criticality",
+    "gain": "the most to gain",
 }
+ALIKE = "the lowest margins (ζ = 0.5), which are the highest proxies"
 
 
 def supervised(studies: Mapping[str, StoredStudy]) -> str:
-    """Deaths and reward for each 1,000 decisions, by who is looked at."""
+    """Deaths and reward for each 1,000 decisions, by who chooses what the overseer looks at."""
     rows = []
     for agent in CAPTURED:
-        found = studies[agent].beside(RESULT, "played") if agent in studies else None
+        found = studies[agent].beside(RESULT, "played", "alike") if agent in studies else None
         if found is None:
-            rows.append([agent, *[MISSING] * 6])
+            rows.append([agent, *[MISSING] * 8])
             continue
-        for strategy in STRATEGIES:
-            games = [one for one in found["played"] if one["strategy"] == strategy]
+        by_strategy: dict[str, dict[int, Any]] = {name: {} for name in STRATEGIES}
+        for one in found["played"]:
+            by_strategy[one["strategy"]][one["game"]] = one
+        alone = by_strategy["nobody"]
+        for strategy, games in by_strategy.items():
             if not games:
                 continue
-            decisions = sum(one["decisions"] for one in games)
-            rows.append(
-                [
-                    agent,
-                    WHO[strategy],
-                    str(len(games)),
-                    f"{sum(one['looked_at'] for one in games) / decisions:.1%}",
-                    f"{sum(one['overruled'] for one in games) / decisions:.1%}",
-                    _rate([one["deaths"] for one in games], decisions),
-                    _rate([one["reward"] for one in games], decisions),
+            decisions = sum(one["decisions"] for one in games.values())
+            row = [
+                agent,
+                ALIKE if strategy == "margin" and found["alike"] else WHO[strategy],
+                str(len(games)),
+                f"{sum(one['looked_at'] for one in games.values()) / decisions:.1%}",
+                f"{sum(one['overruled'] for one in games.values()) / decisions:.1%}",
+            ]
+            for what in ("deaths", "reward"):
+                each = {number: _rate(one, what) for number, one in games.items()}
+                row.append(_with_band(list(each.values()), ".2f"))
+                both = [
+                    each[number] - _rate(alone[number], what) for number in each if number in alone
                 ]
-            )
-    header = ["agent", "looked at", "games", "decisions looked at", "overruled",
-              "deaths per 1,000 decisions", "reward per 1,000 decisions"]  # fmt: skip
+                row.append("–" if strategy == "nobody" else _with_band(both, "+.2f"))
+            rows.append(row)
+    header = ["agent", "who chooses", "games", "looked at", "overruled",
+              "deaths per 1,000 decisions", "against nobody",
+              "reward per 1,000 decisions", "against nobody"]  # fmt: skip
     return markdown(header, rows)
 
 
-def _rate(values: list[float], decisions: int) -> str:
-    """The mean over games for each 1,000 decisions, with a 95 % bootstrap band."""
+def _rate(one: Mapping[str, Any], what: str) -> float:
+    return float(1000 * one[what] / one["decisions"])
+
+
+def _with_band(values: Sequence[float], digits: str) -> str:
+    """The mean over games, with a 95 % bootstrap band."""
+    if not values:
+        return MISSING
     rng = np.random.default_rng(0)
-    each = np.array(values) * 1000 * len(values) / decisions
+    each = np.array(values)
     means = each[rng.integers(len(each), size=(2000, len(each)))].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
-    return f"{each.mean():.2f} ({low:.2f} – {high:.2f})"
+    return f"{each.mean():{digits}} ({low:{digits}} … {high:{digits}})"

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 import build  # noqa: E402
 import last_chances  # noqa: E402
 import supervise  # noqa: E402
+import supervision  # noqa: E402
 import tables  # noqa: E402
 from capture import BUDGETS, capture, margin_rank  # noqa: E402
 from stored import Life, Refused, StoredStudy, stored_studies, stored_study  # noqa: E402
@@ -214,15 +215,32 @@ def test_the_page_is_what_the_stored_studies_say() -> None:
     if not studies:
         pytest.skip("no study is stored yet")
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    for table in (tables.table_three(studies), tables.measured(studies), tables.cost(studies)):
-        assert table in page
+    for rebuilt in (tables.table_three, tables.measured, tables.cost, supervision.supervised):
+        assert rebuilt(studies) in page
 
 
-def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
-    """Against plain steps in a second emulator."""
+def test_supervised_games_are_compared_with_those_of_nobody(
+    kept: tuple[Any, StoredStudy], tmp_path: Path
+) -> None:
+    shutil.copytree(kept[1].folder, tmp_path / "beamrider-apex")
+    study = StoredStudy(tmp_path / "beamrider-apex")
+
+    def game(strategy: str, number: int, deaths: int, reward: float) -> dict[str, Any]:
+        return {"strategy": strategy, "game": number, "decisions": 500, "deaths": deaths,
+                "reward": reward, "looked_at": 25, "overruled": 5}  # fmt: skip
+
+    played = [game("margin", 1, 1, 12.0), game("nobody", 0, 0, 90.0), game("nobody", 1, 3, 10.0)]
+    study.put_beside("supervision.json", {"alike": True, "played": played})
+    nobody, margin, missing = supervision.supervised({"beamrider-apex": study}).splitlines()[2:]
+    assert "| nobody | 2 | 5.0% | 1.0% | 3.00 (0.00 … 6.00) | – | 100.00 " in nobody
+    assert f"{supervision.ALIKE} | 1 |" in margin
+    assert "2.00 (2.00 … 2.00) | -4.00 (-4.00 … -4.00) | 24.00 (24.00 … 24.00) | +4.00 " in margin
+    assert tables.MISSING in missing  # the other agent
+
+
+@pytest.fixture
+def pong(tmp_path: Path) -> supervise.Supervisor:
     pytest.importorskip("ale_py", reason="pip install 'safemargin[atari]'")
-    from safemargin.environments import EnvironmentSpec, make_simulator
-
     policy = load_policy("zoo:pong-a3c")
     about = {
         "policy": {"identity": policy.identity, "source": "zoo:pong-a3c"},
@@ -234,18 +252,24 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
     }
     (tmp_path / "study.json").write_text(json.dumps(about), encoding="utf-8")
     plan = supervise.Plan("pong-a3c", 0.05, 10, 40, warm_up=60)
-    supervisor = supervise.Supervisor(StoredStudy(tmp_path), plan)
-    simulator = supervisor.runner.simulator
+    return supervise.Supervisor(StoredStudy(tmp_path), plan)
+
+
+def test_the_lookahead_tries_every_action(pong: supervise.Supervisor) -> None:
+    """Against plain steps in a second emulator."""
+    from safemargin.environments import EnvironmentSpec, make_simulator
+
+    simulator = pong.runner.simulator
     simulator.reset(3)
     opening = [2, 3, 3, 0, 5, 2] * 6
     for action in opening:
         simulator.step(action)
     before = simulator.digest()
-    found = supervisor.returns()
+    found = pong.returns()
     assert simulator.digest() == before  # the game itself stands where it stood
 
     other = make_simulator(EnvironmentSpec.parse("atari:pong").make(), way="snapshot")
-    runner = supervisor.runner
+    runner = pong.runner
     for action in range(len(found)):
         observation = other.reset(3)
         for taken in opening:
@@ -260,14 +284,54 @@ def test_the_lookahead_tries_every_action(tmp_path: Path) -> None:
             if step.terminated:
                 break
         assert found[action] == pytest.approx(np.dot(rewards, 0.99 ** np.arange(len(rewards))))
-    nobody = supervisor.play("nobody", 4, lambda value, rng: False)
+    nobody = pong.play("nobody", 4, lambda value, rng: False)
     begins = simulator.digest()
-    again = supervisor.play("random", 4, lambda value, rng: False)
+    again = pong.play("random", 4, lambda value, rng: False)
     assert simulator.digest() == begins  # all strategies play the same game from the same place
     assert (nobody.reward, nobody.looked_at, again.looked_at) == (again.reward, 0, 0)
-    assert len(nobody.criticalities) == 1
-    always = supervisor.play("random", 4, lambda value, rng: True)
+    assert {name: len(values) for name, values in nobody.pilot.items()} == {
+        "criticality": 1,
+        "gain": 1,
+    }
+    always = pong.play("random", 4, lambda value, rng: True)
     assert always.looked_at == 10
+
+
+def test_the_way_of_an_agent_is_played_once(
+    pong: supervise.Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials that join it again have the returns of trials that were played to their end."""
+    simulator, way = pong.runner.simulator, supervise.OwnWay(pong.runner)
+    plain, steps = type(simulator).step, 0
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(type(simulator), "step", counted)
+    rng = np.random.default_rng(0)
+    simulator.reset(3)
+    for _ in range(30):
+        simulator.step(int(rng.integers(6)))
+    spent, differ = [0, 0], 0
+    for _ in range(60):
+        rows, _ = pong.runner.scores([simulator.observation], [None])
+        own = int(pong.runner.choose(rows[0], None, None))
+        before = steps
+        found = pong.returns(way)
+        between = steps
+        np.testing.assert_array_equal(found, pong.returns())
+        spent = [spent[0] + between - before, spent[1] + steps - between]
+        differ += found.min() < found.max()
+        taken = own if rng.random() < 0.9 else int(rng.integers(6))
+        simulator.step(taken)
+        if taken == own:
+            way.follow()
+        else:
+            way.leave()
+    assert differ
+    assert spent[0] < 0.8 * spent[1]
 
 
 def test_what_the_powers_of_two_miss_is_counted_one_by_one() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from safemargin.environments import Simulator
@@ -93,6 +94,12 @@ class Meetings:
         """
         looked = self._looked[n]
         return looked < PATIENCE * self._horizon // EVERY or 2 * self._saved[n] >= looked
+
+    def expect(self, states: Iterable[bytes], rollout: Rollout) -> None:
+        """A finished rollout that comes through these states, digests of those after each step."""
+        for position, state in enumerate(states, start=1):
+            if position % EVERY == 0 and position < self._horizon:
+                self._visited[position][state] = rollout
 
     def arrive(
         self, position: int, simulator: Simulator, memory: Memory, rollout: Rollout, n: int = 0
