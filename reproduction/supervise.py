@@ -69,7 +69,7 @@ class Played:
     looked_at: int
     overruled: int
     pilot: dict[str, list[float]]
-    """By measured strategy: what it would have gone by, at some decisions of unsupervised games."""
+    """By strategy: what it would have gone by, at some decisions of unsupervised games."""
 
 
 class Threshold:
@@ -174,6 +174,7 @@ class Supervisor:
                 alone = self.returns()
                 for name in MEASURED:
                     pilot.setdefault(name, []).append(measured(name, alone, own))
+                pilot.setdefault("proxy", []).append(value)
             if look(value, rng):
                 looked_at += 1
                 found = self.returns() if found is None else found

@@ -107,5 +107,4 @@ class TestReproduce:
         assert about["policy"]["description"] == "zoo:pong-a3c"
         kept = parquet.read_table(tables / "tuples.parquet").to_pydict()
         assert sorted(set(kept["n"])) == [1, 2, 4, 8, 16, 32]
-        steps = parquet.read_table(tables / "steps.parquet").to_pydict()
-        assert sum(steps["reward"]) >= 15  # it plays well
+        assert not (tables / "steps.parquet").exists()  # kept where deaths are looked at

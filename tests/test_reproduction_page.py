@@ -39,7 +39,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, StoredStudy]:
     """A small study of CartPole, kept as if it were one of the paper's."""
     folder = tmp_path_factory.mktemp("reproduction")
     paper = PaperStudy(
-        "pong-apex", "cartpole", "CartPole-v1", SETTINGS, 40, 40, "a stand-in for a test"
+        "pong-apex", "cartpole", "CartPole-v1", SETTINGS, 40, 40, "a stand-in for a test", 100
     )
     with sm.Study.create(folder / "study", paper.environment, paper.policy, SETTINGS) as study:
         study.collect(paper.natural, paper.spread, workers=1)
@@ -227,15 +227,25 @@ def test_supervised_games_are_compared_with_those_of_nobody(
 
     def game(strategy: str, number: int, deaths: int, reward: float) -> dict[str, Any]:
         return {"strategy": strategy, "game": number, "decisions": 500, "deaths": deaths,
-                "reward": reward, "looked_at": 25, "overruled": 5}  # fmt: skip
+                "reward": reward, "looked_at": 25, "overruled": 5, "pilot": {}}  # fmt: skip
 
     played = [game("margin", 1, 1, 12.0), game("nobody", 0, 0, 90.0), game("nobody", 1, 3, 10.0)]
-    study.put_beside("supervision.json", {"alike": True, "played": played})
+    for one in played[1:]:
+        one["pilot"] = {"proxy": [1, 2, 3, 4], "criticality": [9, 1, 0, 5], "gain": [0, 0, 8, 4]}
+    found = {"plan": {"budget": 0.25}, "alike": True, "played": played}
+    study.put_beside("supervision.json", found)
     nobody, margin, missing = supervision.supervised({"beamrider-apex": study}).splitlines()[2:]
     assert "| nobody | 2 | 5.0% | 1.0% | 3.00 (0.00 … 6.00) | – | 100.00 " in nobody
     assert f"{supervision.ALIKE} | 1 |" in margin
     assert "2.00 (2.00 … 2.00) | -4.00 (-4.00 … -4.00) | 24.00 (24.00 … 24.00) | +4.00 " in margin
     assert tables.MISSING in missing  # the other agent
+    worth = supervision.worth_of_a_look({"beamrider-apex": study}).splitlines()[2:6]
+    assert [(row.split(" | ")[3][:4], row.split(" | ")[4][:4]) for row in worth] == [
+        ("3.00", "3.75"),  # all decisions
+        ("4.00", "5.00"),  # where the proxy is 4
+        ("0.00", "9.00"),
+        ("8.00", "0.00"),
+    ]
 
 
 @pytest.fixture
@@ -289,10 +299,8 @@ def test_the_lookahead_tries_every_action(pong: supervise.Supervisor) -> None:
     again = pong.play("random", 4, lambda value, rng: False)
     assert simulator.digest() == begins  # all strategies play the same game from the same place
     assert (nobody.reward, nobody.looked_at, again.looked_at) == (again.reward, 0, 0)
-    assert {name: len(values) for name, values in nobody.pilot.items()} == {
-        "criticality": 1,
-        "gain": 1,
-    }
+    assert sorted(nobody.pilot) == ["criticality", "gain", "proxy"]
+    assert all(len(values) == 1 for values in nobody.pilot.values())
     always = pong.play("random", 4, lambda value, rng: True)
     assert always.looked_at == 10
 

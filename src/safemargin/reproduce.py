@@ -24,9 +24,6 @@ TUPLES_FILE = "tuples.parquet"
 STEPS_FILE = "steps.parquet"
 ABOUT_FILE = "study.json"
 
-EPISODES_KEPT = 100
-"""So many natural episodes are kept step by step; the paper's Table II is about 100."""
-
 OPENING = 400
 """Random actions that a game begins with, at most. Thirty change next to nothing: the first ball of
 Pong is not yet in play then, nor anything in Beamrider's first hundred steps."""
@@ -45,6 +42,8 @@ class PaperStudy:
     natural: int
     spread: int
     purpose: str
+    episodes_kept: int = 0
+    """So many natural episodes are kept step by step, for what precedes a death."""
 
     @property
     def policy(self) -> str:
@@ -59,8 +58,8 @@ def _studies() -> dict[str, PaperStudy]:
     listed = (
         PaperStudy("pong-apex", "pong-apex", pong, PAPERS_RULE, 500, 500, main),
         PaperStudy("pong-a3c", "pong-a3c", pong, PAPERS_RULE, 500, 500, main),
-        PaperStudy("beamrider-apex", "beamrider-apex", beamrider, FIXED_PLAN, 500, 500, main),
-        PaperStudy("beamrider-a3c", "beamrider-a3c", beamrider, FIXED_PLAN, 500, 500, main),
+        PaperStudy("beamrider-apex", "beamrider-apex", beamrider, FIXED_PLAN, 500, 500, main, 100),
+        PaperStudy("beamrider-a3c", "beamrider-a3c", beamrider, FIXED_PLAN, 500, 500, main, 100),
         PaperStudy(
             "pong-apex-dense", "pong-apex", pong, dense, 100, 100,
             "every n from 1 to 32, to see what the powers of two miss",
@@ -96,7 +95,8 @@ def keep_tables(study: Study, paper: PaperStudy, folder: Path, *, machine: str |
     """Write what tables and figures need, so that nobody has to simulate again."""
     folder.mkdir(parents=True, exist_ok=True)
     export_tuples(study.store, folder / TUPLES_FILE)
-    export_steps(study.store, folder / STEPS_FILE, episodes=EPISODES_KEPT)
+    if paper.episodes_kept:
+        export_steps(study.store, folder / STEPS_FILE, episodes=paper.episodes_kept)
     about = {
         "name": paper.name,
         "purpose": paper.purpose,
