@@ -18,7 +18,7 @@ import pyarrow.parquet as parquet
 from safemargin.files import written_whole
 from safemargin.margins import Margins, fit_margins
 from safemargin.records import Floats, Tuples
-from safemargin.reproduce import ABOUT_FILE, STEPS_FILE, TUPLES_FILE
+from safemargin.reproduce import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -101,7 +101,11 @@ class StoredStudy:
     @cached_property
     def lives(self) -> list[Life]:
         """The kept natural episodes, in the order of their games and lives."""
-        steps = _read(self.folder / STEPS_FILE)
+        path = self.folder / STEPS_FILE
+        if not path.exists():
+            kept = [name for name, paper in PAPER_STUDIES.items() if paper.episodes_kept]
+            raise Refused(f"{path} is missing; episodes are kept of {' and '.join(kept)} alone")
+        steps = _read(path)
         keys = np.stack([steps["episode"], steps["life"]], axis=1)
         found = []
         for key in np.unique(keys, axis=0):

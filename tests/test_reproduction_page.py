@@ -76,7 +76,7 @@ def test_a_damaged_file_is_named(
     if harm == "gone":
         path.unlink()
     broken = StoredStudy(tmp_path / "broken")
-    with pytest.raises(Refused, match=f"{name} is missing or damaged"):
+    with pytest.raises(Refused, match=f"{name} is missing"):
         _ = broken.lives if name == "steps.parquet" else broken.fit("calibrated")
 
 
@@ -109,6 +109,11 @@ def test_last_chances_are_those_of_the_agent_and_of_every_death(
     assert read(policy, deaths[:-1]) == {}  # stopped on the way
     with pytest.raises(Refused, match="another agent than the study beside it; move it away"):
         read("sha256:another", deaths)
+
+
+def test_a_study_without_episodes_names_those_that_have_them() -> None:
+    with pytest.raises(Refused, match="kept of beamrider-apex and beamrider-a3c alone"):
+        _ = stored_study(ROOT / "studies", "pong-apex").lives
 
 
 def test_a_page_from_what_there_is(kept: tuple[Any, StoredStudy]) -> None:
