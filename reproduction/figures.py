@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from paper_values import AGENTS, CAPTURED, N_VALUES
 from stored import StoredStudy
+from supervision import WHATS, WHO, differences, found_of, games_of, interval
 from tables import (
     BUDGET,
     COUNTED,
@@ -49,6 +50,8 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
     if any(agent in studies for agent in CAPTURED):
         figures["loss-capture"] = capture_figure(studies)
         figures["before-death"] = approach_figure(studies)
+    if any(found_of(studies, agent) for agent in CAPTURED):
+        figures["supervision"] = supervision_figure(studies)
     if "pong-apex-dense" in studies:
         figures["pong-apex-dense"] = dense_figure(studies["pong-apex-dense"])
     return [
@@ -75,6 +78,12 @@ def capture_picture(studies: Studies) -> str:
     """The curve of loss capture, where there is one."""
     drawn = any(agent in studies for agent in CAPTURED)
     return "![Deaths captured against decisions looked at](images/loss-capture.png)" * drawn
+
+
+def supervision_picture(studies: Studies) -> str:
+    """What an overseer changed, where one has played."""
+    drawn = any(found_of(studies, agent) for agent in CAPTURED)
+    return "![Deaths and reward against those without an overseer](images/supervision.png)" * drawn
 
 
 def approach_picture(studies: Studies) -> str:
@@ -159,6 +168,32 @@ def approach_figure(studies: Studies) -> Figure:
             axes.axvline(last, color="0.3", linestyle="--", label=f"last chance ({last:g})")
         axes.legend(fontsize=8, frameon=False, loc="lower left")
     panels[0].set_ylabel("share of decisions with a lower proxy")
+    return figure
+
+
+def supervision_figure(studies: Studies) -> Figure:
+    """Deaths and reward under each strategy, against the same games without an overseer."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    panels = figure.subplots(len(CAPTURED), len(WHATS), sharex="col", sharey=True)
+    found = {agent: found_of(studies, agent) for agent in CAPTURED}
+    games = {agent: games_of(one) if one else {} for agent, one in found.items()}
+    names = [name for name in WHO if any(name in played for played in games.values())][1:]
+    for row, (agent, played) in zip(panels, games.items(), strict=True):
+        for axes, what in zip(row, WHATS, strict=True):
+            axes.set_title(f"{agent}, {what}")
+            axes.axvline(0, color="0.6", linewidth=1)
+            for place, name in enumerate(names):
+                both = differences(played, name, "nobody", what) if name in played else []
+                if len(both) < 2:
+                    axes.text(0, place, f" {MISSING}", va="center", color="0.4", fontsize=8)
+                    continue
+                mean, low, high = interval(both)
+                axes.plot([low, high], [place, place], color="C0", linewidth=1.6)
+                axes.plot([mean], [place], "o", color="C0")
+            axes.set_yticks(range(len(names)), [WHO[name] for name in names])
+            axes.set_ylim(len(names) - 0.5, -0.5)
+    for axes, what in zip(panels[-1], WHATS, strict=True):
+        axes.set_xlabel(f"{what} per 1,000 decisions, against nobody")
     return figure
 
 

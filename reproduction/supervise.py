@@ -2,13 +2,14 @@
 
 python reproduction/supervise.py beamrider-a3c
 
-The overseer stands in for a skilled human: a lookahead that tries each action in the emulator, lets
-the agent go on, and takes the best. It may act in `--budget` of the decisions; what differs is who
-chooses them: chance, the highest proxies, the lowest margins, the highest true criticality (of one
-random action), or the most that the overseer itself could gain. The last two are measured at every
-decision, which nobody could afford. All play on from the same places, reached by the agent alone.
-Thresholds come from the agent's stored study; those of the last two from decisions of the
-unsupervised games. Results go to studies/AGENT/supervision.json; run it again to go on.
+The overseer stands in for a human, and knows more than one: a lookahead that tries each action in
+the emulator, lets the agent go on, and takes the best. It may act in `--budget` of the decisions;
+what differs is who chooses them: chance, the highest proxies, the lowest margins, the highest true
+criticality (of one random action), or the most that the overseer itself could gain. The last two
+are measured at every decision, which nobody could afford. All play on from the same places, reached
+by the agent alone. Thresholds come from the agent's stored study; those of the last two from
+decisions of the unsupervised games. Results go to studies/AGENT/supervision.json; run it again to
+go on.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ RESULT = "supervision.json"
 TOLERANCE = 0.5
 PILOT_EVERY = 50
 """In unsupervised games, true criticality is measured at one of so many decisions."""
+PILOT_GAMES = 32
+"""So many of them, the first ones, give the thresholds: later ones must not move these."""
 STRATEGIES = ("nobody", "random", "proxy", "margin", "criticality", "gain")
 MEASURED = ("criticality", "gain")
 """Strategies that ask the lookahead at every decision."""
@@ -340,7 +343,12 @@ def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], wor
         progress.stage("supervised games", total=len(wanted), done=len(wanted) - len(missing))
         for tasks in (pilots, [task for task in missing if task not in pilots]):
             pilot = {
-                name: [value for one in played for value in one.pilot.get(name, [])]
+                name: [
+                    value
+                    for one in played
+                    if one.game < PILOT_GAMES
+                    for value in one.pilot.get(name, [])
+                ]
                 for name in MEASURED
             }
             for name, _ in tasks:

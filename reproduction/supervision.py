@@ -1,4 +1,4 @@
-"""What supervise.py found, as a table with bootstrap bands over games."""
+"""What supervise.py found, as tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from paper_values import CAPTURED
+from scipy import stats
 from stored import StoredStudy
 from supervise import RESULT, STRATEGIES
 from tables import MISSING, markdown
@@ -21,51 +22,66 @@ WHO = {
     "criticality": "the highest true criticality",
     "gain": "the most to gain",
 }
+WHATS = ("deaths", "reward")
 ALIKE = "the lowest margins (ζ = 0.5), which are the highest proxies"
 
 
 def supervised(studies: Mapping[str, StoredStudy]) -> str:
-    """Deaths and reward for each 1,000 decisions, by who chooses what the overseer looks at."""
+    """Looks, deaths and reward, by who chooses what the overseer looks at."""
     rows = []
     for agent in CAPTURED:
-        found = _found(studies, agent)
+        found = found_of(studies, agent)
         if found is None:
-            rows.append([agent, *[MISSING] * 8])
+            rows.append([agent, *[MISSING] * 7])
             continue
-        by_strategy: dict[str, dict[int, Any]] = {name: {} for name in STRATEGIES}
-        for one in found["played"]:
-            by_strategy[one["strategy"]][one["game"]] = one
-        alone = by_strategy["nobody"]
-        for strategy, games in by_strategy.items():
-            if not games:
-                continue
+        for strategy, games in games_of(found).items():
+            looks = [one["looked_at"] for one in games.values()]
             decisions = sum(one["decisions"] for one in games.values())
-            row = [
-                agent,
-                _label(strategy, found),
-                str(len(games)),
-                f"{sum(one['looked_at'] for one in games.values()) / decisions:.1%}",
-                f"{sum(one['overruled'] for one in games.values()) / decisions:.1%}",
-            ]
-            for what in ("deaths", "reward"):
-                each = {number: _rate(one, what) for number, one in games.items()}
-                row.append(_with_band(list(each.values()), ".2f"))
-                both = [
-                    each[number] - _rate(alone[number], what) for number in each if number in alone
-                ]
-                row.append("–" if strategy == "nobody" else _with_band(both, "+.2f"))
+            overruled = sum(one["overruled"] for one in games.values())
+            row = [agent, _label(strategy, found), str(len(games)), f"{sum(looks) / decisions:.1%}"]
+            row += [f"{min(looks)} – {max(looks)}", f"{overruled / decisions:.1%}"]
+            for what in WHATS:
+                row.append(f"{np.mean([_rate(one, what) for one in games.values()]):.2f}")
             rows.append(row)
-    header = ["agent", "who chooses", "games", "looked at", "overruled",
-              "deaths per 1,000 decisions", "against nobody",
-              "reward per 1,000 decisions", "against nobody"]  # fmt: skip
+    header = ["agent", "who chooses", "games", "looked at", "looks in a game", "overruled",
+              "deaths per 1,000 decisions", "reward per 1,000 decisions"]  # fmt: skip
     return markdown(header, rows)
+
+
+def supervision_compared(studies: Mapping[str, StoredStudy]) -> str:
+    """Deaths and reward against the same games under nobody and under chance."""
+    rows = []
+    for agent in CAPTURED:
+        found = found_of(studies, agent)
+        if found is None:
+            rows.append([agent, *[MISSING] * 6])
+            continue
+        played = games_of(found)
+        for strategy in [name for name in played if name != "nobody"]:
+            row = [agent, _label(strategy, found), str(len(played[strategy]))]
+            for what in WHATS:
+                for other in ("nobody", "random"):
+                    both = differences(played, strategy, other, what)
+                    row.append("–" if strategy == other else _with_interval(both))
+            rows.append(row)
+    header = ["agent", "who chooses", "games", "deaths, against nobody", "against chance",
+              "reward, against nobody", "against chance"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def differences(
+    played: Mapping[str, Mapping[int, Any]], strategy: str, other: str, what: str
+) -> list[float]:
+    """Of a strategy and another one, for each 1,000 decisions, in the games that both played."""
+    ours, theirs = played[strategy], played.get(other, {})
+    return [_rate(ours[game], what) - _rate(theirs[game], what) for game in ours if game in theirs]
 
 
 def worth_of_a_look(studies: Mapping[str, StoredStudy]) -> str:
     """What acting in one chosen decision is worth, at some decisions of the unsupervised games."""
     rows = []
     for agent in CAPTURED:
-        found = _found(studies, agent)
+        found = found_of(studies, agent)
         if found is None:
             rows.append([agent, *[MISSING] * 4])
             continue
@@ -78,7 +94,7 @@ def worth_of_a_look(studies: Mapping[str, StoredStudy]) -> str:
                 row.append(_worth(games[what], by, found["plan"]["budget"]))
             rows.append(row)
     header = ["agent", "who chooses", "of decisions",
-              "own mistakes: reward gained", "random mistakes: reward kept"]  # fmt: skip
+              "gained over its own action", "kept from a random one"]  # fmt: skip
     return markdown(header, rows)
 
 
@@ -99,7 +115,8 @@ def _worth(values: Sequence[Floats], by: Sequence[Floats] | None, share: float) 
     return f"{mean(every):.2f} ({low:.2f} … {high:.2f})"
 
 
-def _found(studies: Mapping[str, StoredStudy], agent: str) -> dict[str, Any] | None:
+def found_of(studies: Mapping[str, StoredStudy], agent: str) -> dict[str, Any] | None:
+    """What was played with an agent, if it was."""
     needed = ("plan", "alike", "played")
     return studies[agent].beside(RESULT, *needed) if agent in studies else None
 
@@ -108,16 +125,27 @@ def _label(strategy: str, found: Mapping[str, Any]) -> str:
     return ALIKE if strategy == "margin" and found["alike"] else WHO[strategy]
 
 
+def games_of(found: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
+    """Strategy → game → what was played, without strategies that played nothing."""
+    by_strategy: dict[str, dict[int, Any]] = {name: {} for name in STRATEGIES}
+    for one in found["played"]:
+        by_strategy[one["strategy"]][one["game"]] = one
+    return {strategy: games for strategy, games in by_strategy.items() if games}
+
+
 def _rate(one: Mapping[str, Any], what: str) -> float:
     return float(1000 * one[what] / one["decisions"])
 
 
-def _with_band(values: Sequence[float], digits: str) -> str:
-    """The mean over games, with a 95 % bootstrap band."""
-    if not values:
-        return MISSING
-    rng = np.random.default_rng(0)
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean over games and its 95 % t interval."""
     each = np.array(values)
-    means = each[rng.integers(len(each), size=(2000, len(each)))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return f"{each.mean():{digits}} ({low:{digits}} … {high:{digits}})"
+    reach = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
+    return float(each.mean()), float(each.mean() - reach), float(each.mean() + reach)
+
+
+def _with_interval(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return MISSING
+    mean, low, high = interval(values)
+    return f"{mean:+.2f} ({low:+.2f} … {high:+.2f})"

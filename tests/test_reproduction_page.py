@@ -220,7 +220,14 @@ def test_the_page_is_what_the_stored_studies_say() -> None:
     if not studies:
         pytest.skip("no study is stored yet")
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    for rebuilt in (tables.table_three, tables.measured, tables.cost, supervision.supervised):
+    for rebuilt in (
+        tables.table_three,
+        tables.measured,
+        tables.cost,
+        supervision.supervised,
+        supervision.supervision_compared,
+        supervision.worth_of_a_look,
+    ):
         assert rebuilt(studies) in page
 
 
@@ -234,17 +241,22 @@ def test_supervised_games_are_compared_with_those_of_nobody(
         return {"strategy": strategy, "game": number, "decisions": 500, "deaths": deaths,
                 "reward": reward, "looked_at": 25, "overruled": 5, "pilot": {}}  # fmt: skip
 
-    played = [game("margin", 1, 1, 12.0), game("nobody", 0, 0, 90.0), game("nobody", 1, 3, 10.0)]
-    for one in played[1:]:
+    played = [game("nobody", 0, 0, 90.0), game("nobody", 1, 3, 10.0)]
+    for one in played:
         one["pilot"] = {"proxy": [1, 2, 3, 4], "criticality": [9, 1, 0, 5], "gain": [0, 0, 8, 4]}
+    played += [game("margin", 1, 1, 12.0), game("random", 1, 0, 9.0), game("random", 0, 2, 9.0)]
     found = {"plan": {"budget": 0.25}, "alike": True, "played": played}
     study.put_beside("supervision.json", found)
-    nobody, margin, missing = supervision.supervised({"beamrider-apex": study}).splitlines()[2:]
-    assert "| nobody | 2 | 5.0% | 1.0% | 3.00 (0.00 … 6.00) | – | 100.00 " in nobody
+    studies = {"beamrider-apex": study}
+    nobody, _, margin, missing = supervision.supervised(studies).splitlines()[2:]
+    assert "| nobody | 2 | 5.0% | 25 – 25 | 1.0% | 3.00 | 100.00 |" in nobody
     assert f"{supervision.ALIKE} | 1 |" in margin
-    assert "2.00 (2.00 … 2.00) | -4.00 (-4.00 … -4.00) | 24.00 (24.00 … 24.00) | +4.00 " in margin
     assert tables.MISSING in missing  # the other agent
-    worth = supervision.worth_of_a_look({"beamrider-apex": study}).splitlines()[2:6]
+    random, margin, missing = supervision.supervision_compared(studies).splitlines()[2:]
+    low, high = -1 - 12.7062 * 5, -1 + 12.7062 * 5  # t with one degree of freedom
+    assert f"| chance | 2 | -1.00 ({low:+.2f} … {high:+.2f}) | – | " in random
+    assert f"| 1 | {tables.MISSING} | {tables.MISSING} |" in margin  # one game has no interval
+    worth = supervision.worth_of_a_look(studies).splitlines()[2:6]
     assert [(row.split(" | ")[3][:4], row.split(" | ")[4][:4]) for row in worth] == [
         ("3.00", "3.75"),  # all decisions
         ("4.00", "5.00"),  # where the proxy is 4
