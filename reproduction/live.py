@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 from stored import Refused, StoredStudy
 
+from safemargin.coalescing import Meetings, Rollout
 from safemargin.criticality import Randomness
 from safemargin.engines.base import Job, Worker
-from safemargin.environments import EnvironmentSpec
+from safemargin.environments import EnvironmentSpec, Snapshot
 from safemargin.policies import load_policy
 from safemargin.rollouts import Runner
 from safemargin.settings import Settings
@@ -44,3 +46,42 @@ def in_processes(
         futures = [pool.submit(function, *task) for task in tasks]
         for future in as_completed(futures):
             yield future.result()
+
+
+class OwnWay:
+    """How the agent would go on alone: kept while it does, so that nobody plays it twice."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.leave()
+
+    def leave(self) -> None:
+        """Somebody went another way."""
+        self._rewards: deque[float] = deque()
+        self._states: deque[bytes] = deque()
+        self._end: Snapshot | None = None
+
+    def follow(self) -> None:
+        """The agent took its own next step."""
+        if self._end is not None:
+            self._rewards.popleft()
+            self._states.popleft()
+
+    def meetings(self) -> Meetings:
+        """The states that lie on the way, for trials that come back to it."""
+        self._look_ahead()
+        meetings = Meetings(self._runner.settings.horizon)
+        meetings.expect(self._states, Rollout(list(self._rewards), finished=True))
+        return meetings
+
+    def _look_ahead(self) -> None:
+        simulator = self._runner.simulator
+        here = simulator.save()
+        simulator.restore(here if self._end is None else self._end)
+        while not simulator.ended and len(self._rewards) < self._runner.settings.horizon:
+            rows, _ = self._runner.scores([simulator.observation], [None])
+            step = simulator.step(self._runner.choose(rows[0], None, simulator.mask))
+            self._rewards.append(step.reward)
+            self._states.append(simulator.digest())
+        self._end = simulator.save()
+        simulator.restore(here)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,17 +23,17 @@ from typing import Any
 
 import numpy as np
 from capture import margin_rank
-from live import in_processes, runner_of
+from live import OwnWay, in_processes, runner_of
 from stored import Refused, StoredStudy, positive, stored_study
 
-from safemargin.coalescing import Meetings, Rollout
+from safemargin.coalescing import Meetings
 from safemargin.console import ProgressBar
-from safemargin.environments.simulator import Snapshot, Step
+from safemargin.environments.simulator import Step
 from safemargin.lanes import action_returns
 from safemargin.margins import Margins
 from safemargin.proxies import PROXIES, proxy_values
 from safemargin.records import Floats
-from safemargin.rollouts import Point, Runner
+from safemargin.rollouts import Point
 from safemargin.settings import Settings
 
 HERE = Path(__file__).parent
@@ -87,46 +86,6 @@ class Threshold:
         """Whether a decision of this value is looked at."""
         drawn = rng.random()
         return value > self.level or (value == self.level and drawn < self.chance)
-
-
-class OwnWay:
-    """How the agent would go on alone: kept while it does, so that nobody plays it twice."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self.leave()
-
-    def leave(self) -> None:
-        """Somebody went another way."""
-        self._rewards: deque[float] = deque()
-        self._states: deque[bytes] = deque()
-        self._end: Snapshot | None = None
-
-    def follow(self) -> None:
-        """The agent took its own next step."""
-        if self._end is not None:
-            self._rewards.popleft()
-            self._states.popleft()
-
-    def meetings(self) -> Meetings:
-        """The states that lie on the way, for trials that come back to it."""
-        self._look_ahead()
-        horizon = self._runner.settings.horizon
-        meetings = Meetings(horizon)
-        meetings.expect(self._states, Rollout(list(self._rewards), finished=True))
-        return meetings
-
-    def _look_ahead(self) -> None:
-        simulator = self._runner.simulator
-        here = simulator.save()
-        simulator.restore(here if self._end is None else self._end)
-        while not simulator.ended and len(self._rewards) < self._runner.settings.horizon:
-            rows, _ = self._runner.scores([simulator.observation], [None])
-            step = simulator.step(self._runner.choose(rows[0], None, simulator.mask))
-            self._rewards.append(step.reward)
-            self._states.append(simulator.digest())
-        self._end = simulator.save()
-        simulator.restore(here)
 
 
 class Supervisor:

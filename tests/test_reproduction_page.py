@@ -29,6 +29,7 @@ import supervise  # noqa: E402
 import supervision  # noqa: E402
 import tables  # noqa: E402
 from capture import BUDGETS, capture, margin_rank  # noqa: E402
+from live import OwnWay  # noqa: E402
 from stored import Life, Refused, StoredStudy, stored_studies, stored_study  # noqa: E402
 
 SETTINGS = sm.Settings(n_values=(1, 2, 4), gamma=0.9, trials=8, opening=20, max_episode_steps=300)
@@ -326,7 +327,7 @@ def test_the_way_of_an_agent_is_played_once(
     pong: supervise.Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trials that join it again have the returns of trials that were played to their end."""
-    simulator, way = pong.runner.simulator, supervise.OwnWay(pong.runner)
+    simulator, way = pong.runner.simulator, OwnWay(pong.runner)
     plain, steps = type(simulator).step, 0
 
     def counted(*arguments: Any, **options: Any) -> Any:
