@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from live import in_processes, runner_of
+from live import in_a_sentence, in_processes, runner_of
 from stored import (
     LAST_CHANCES_FILE,
     Refused,
@@ -130,10 +130,8 @@ def main() -> None:
     parser.add_argument("--studies", type=Path, default=HERE / "studies", metavar="FOLDER")
     parser.add_argument("--workers", type=positive, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    try:
+    with in_a_sentence(parser):
         look_back(stored_study(options.studies, options.agent), options.workers)
-    except Refused as error:
-        parser.error(str(error))
 
 
 def look_back(study: StoredStudy, workers: int) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import multiprocessing
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from stored import Refused, StoredStudy
@@ -42,10 +46,33 @@ def in_processes(
     function: Callable[..., Found], tasks: Iterable[tuple[Any, ...]], workers: int
 ) -> Iterator[Found]:
     """What a function finds for each task, in whatever order it is found."""
-    with ProcessPoolExecutor(workers) as pool:
+    pool = ProcessPoolExecutor(workers, initializer=_leave_interrupts_to_the_parent)
+    try:
         futures = [pool.submit(function, *task) for task in tasks]
         for future in as_completed(futures):
             yield future.result()
+    except BaseException:  # also Ctrl-C: nobody wants the tasks that run
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            child.kill()
+        raise
+    pool.shutdown()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def in_a_sentence(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Tell what was refused, or that somebody stopped the command."""
+    try:
+        yield
+    except Refused as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        kept = "stopped; what is finished is kept, and the same command goes on from there"
+        parser.exit(130, f"{parser.prog}: {kept}\n")
 
 
 class OwnWay:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from capture import margin_rank
-from live import OwnWay, in_processes, runner_of
+from live import OwnWay, in_a_sentence, in_processes, runner_of
 from stored import Refused, StoredStudy, positive, stored_study
 
 from safemargin.coalescing import Meetings
@@ -278,10 +278,8 @@ def main() -> None:
         options.agent, options.budget, options.decisions, options.lookahead, options.warm_up
     )
     tasks = [(name, game) for game in range(options.games) for name in options.strategies]
-    try:
+    with in_a_sentence(parser):
         supervise(stored_study(options.studies, options.agent), plan, tasks, options.workers)
-    except Refused as error:
-        parser.error(str(error))
 
 
 def supervise(study: StoredStudy, plan: Plan, wanted: list[tuple[str, int]], workers: int) -> None:

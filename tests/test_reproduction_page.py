@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import multiprocessing
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ import supervise  # noqa: E402
 import supervision  # noqa: E402
 import tables  # noqa: E402
 from capture import BUDGETS, capture, margin_rank  # noqa: E402
-from live import OwnWay  # noqa: E402
+from live import OwnWay, in_a_sentence, in_processes  # noqa: E402
 from stored import Life, Refused, StoredStudy, stored_studies, stored_study  # noqa: E402
 
 SETTINGS = sm.Settings(n_values=(1, 2, 4), gamma=0.9, trials=8, opening=20, max_episode_steps=300)
@@ -264,6 +267,23 @@ def test_supervised_games_are_compared_with_those_of_nobody(
         ("0.00", "9.00"),
         ("8.00", "0.00"),
     ]
+
+
+def test_whoever_stops_leaves_no_process_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(multiprocessing.active_children())
+
+    def stop_after_one() -> None:
+        with in_a_sentence(argparse.ArgumentParser("games")):
+            for _ in in_processes(time.sleep, [(0,), (600,), (600,)], 2):
+                raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as stopped:
+        stop_after_one()
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err.startswith("games: stopped; what is finished is kept")
+    for child in set(multiprocessing.active_children()) - before:
+        child.join(20)
+        assert not child.is_alive()
 
 
 @pytest.fixture
