@@ -34,6 +34,7 @@ from safemargin.whatif import WhatIfs
 pytest.importorskip("fastapi")
 pytest.importorskip("plotly")
 
+from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
 from safemargin.web import create_app, listen
@@ -283,6 +284,27 @@ def test_an_environment_that_is_not_installed(drawn_study: Path, tmp_path: Path)
         client.post(place)
         told = wait_for(lambda: client.get(place).json(), "failed")
         assert "there is no module 'gone_package'" in told["fault"]
+
+
+def test_threads_begin_when_all_routes_are_taken(
+    drawn_study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that change Python's warning filters would undo those of FastAPI."""
+    before = set(threading.enumerate())
+    begun: list[set[threading.Thread]] = []
+    taken = APIRouter.add_api_route
+
+    def watched(*arguments: Any, **options: Any) -> None:
+        begun.append(set(threading.enumerate()) - before)
+        taken(*arguments, **options)
+
+    monkeypatch.setattr(APIRouter, "add_api_route", watched)
+    with (
+        sm.Study.open(drawn_study) as study,
+        TestClient(create_app(study), base_url=ADDRESS),
+    ):
+        assert len(begun) > 5
+        assert not any(begun)
 
 
 def test_an_unfinished_study(drawn_study: Path, tmp_path: Path) -> None:

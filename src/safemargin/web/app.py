@@ -47,10 +47,6 @@ def create_app(
     plotly_script()  # MissingExtra now, not on the first page
     known = recordings or Recordings(study)
     start = starting_place(known, episode, step)
-    films = Films(lambda: Camera(study.environment_spec))
-    what_ifs = WhatIfs(known, lambda: Camera(study.environment_spec))
-    if start[0]:
-        films.begin(known.open(start[0]), start[1])
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -168,6 +164,13 @@ def create_app(
         if role not in ROLES or take is None or not 0 <= frame < len(take.pictures):
             raise HTTPException(404, f"there is no frame {frame} of the {role} trial (yet)")
         return _jpeg(take.pictures[frame])
+
+    # Last: their threads make environments, which changes Python's warning filters for a while, and
+    # all threads share these. FastAPI has filters of its own while it takes routes.
+    films = Films(lambda: Camera(study.environment_spec))
+    what_ifs = WhatIfs(known, lambda: Camera(study.environment_spec))
+    if start[0]:
+        films.begin(known.open(start[0]), start[1])
 
     return app
 
