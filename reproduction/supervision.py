@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from paper_values import CAPTURED
-from scipy import stats
 from stored import StoredStudy
 from supervise import RESULT, STRATEGIES
 from tables import MISSING, markdown
 
 from safemargin.records import Floats
+from safemargin.stopping import student_quantile
 
 WHO = {
     "nobody": "nobody",
@@ -28,45 +28,39 @@ ALIKE = "the lowest margins (ζ = 0.5), which are the highest proxies"
 
 def supervised(studies: Mapping[str, StoredStudy]) -> str:
     """Looks, deaths and reward, by who chooses what the overseer looks at."""
-    rows = []
-    for agent in CAPTURED:
-        found = found_of(studies, agent)
-        if found is None:
-            rows.append([agent, *[MISSING] * 7])
-            continue
+
+    def rows_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
         for strategy, games in games_of(found).items():
             looks = [one["looked_at"] for one in games.values()]
             decisions = sum(one["decisions"] for one in games.values())
             overruled = sum(one["overruled"] for one in games.values())
-            row = [agent, _label(strategy, found), str(len(games)), f"{sum(looks) / decisions:.1%}"]
+            row = [_label(strategy, found), str(len(games)), f"{sum(looks) / decisions:.1%}"]
             row += [f"{min(looks)} – {max(looks)}", f"{overruled / decisions:.1%}"]
             for what in WHATS:
                 row.append(f"{np.mean([_rate(one, what) for one in games.values()]):.2f}")
-            rows.append(row)
-    header = ["agent", "who chooses", "games", "looked at", "looks in a game", "overruled",
+            yield row
+
+    header = ["games", "looked at", "looks in a game", "overruled",
               "deaths per 1,000 decisions", "reward per 1,000 decisions"]  # fmt: skip
-    return markdown(header, rows)
+    return _by_agent(studies, header, rows_of)
 
 
 def supervision_compared(studies: Mapping[str, StoredStudy]) -> str:
     """Deaths and reward against the same games under nobody and under chance."""
-    rows = []
-    for agent in CAPTURED:
-        found = found_of(studies, agent)
-        if found is None:
-            rows.append([agent, *[MISSING] * 6])
-            continue
+
+    def rows_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
         played = games_of(found)
         for strategy in [name for name in played if name != "nobody"]:
-            row = [agent, _label(strategy, found), str(len(played[strategy]))]
+            row = [_label(strategy, found), str(len(played[strategy]))]
             for what in WHATS:
                 for other in ("nobody", "random"):
                     both = differences(played, strategy, other, what)
                     row.append("–" if strategy == other else _with_interval(both))
-            rows.append(row)
-    header = ["agent", "who chooses", "games", "deaths, against nobody", "against chance",
+            yield row
+
+    header = ["games", "deaths, against nobody", "against chance",
               "reward, against nobody", "against chance"]  # fmt: skip
-    return markdown(header, rows)
+    return _by_agent(studies, header, rows_of)
 
 
 def differences(
@@ -79,23 +73,33 @@ def differences(
 
 def worth_of_a_look(studies: Mapping[str, StoredStudy]) -> str:
     """What acting in one chosen decision is worth, at some decisions of the unsupervised games."""
-    rows = []
-    for agent in CAPTURED:
-        found = found_of(studies, agent)
-        if found is None:
-            rows.append([agent, *[MISSING] * 4])
-            continue
+
+    def rows_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
         pilots = [one["pilot"] for one in found["played"] if one["strategy"] == "nobody"]
         games = {name: [np.array(pilot[name]) for pilot in pilots] for name in pilots[0]}
         for strategy in ("random", "margin" if found["alike"] else "proxy", "criticality", "gain"):
-            row = [agent, _label(strategy, found), str(sum(map(len, games["gain"])))]
+            row = [_label(strategy, found), str(sum(map(len, games["gain"])))]
             for what in ("gain", "criticality"):
                 by = games.get("proxy" if strategy == "margin" else strategy)
                 row.append(_worth(games[what], by, found["plan"]["budget"]))
-            rows.append(row)
-    header = ["agent", "who chooses", "of decisions",
-              "gained over its own action", "kept from a random one"]  # fmt: skip
-    return markdown(header, rows)
+            yield row
+
+    header = ["of decisions", "gained over its own action", "kept from a random one"]
+    return _by_agent(studies, header, rows_of)
+
+
+def _by_agent(
+    studies: Mapping[str, StoredStudy],
+    header: list[str],
+    rows_of: Callable[[Mapping[str, Any]], Iterable[list[str]]],
+) -> str:
+    """A table of what was played with each agent, one row for each strategy."""
+    rows = []
+    for agent in CAPTURED:
+        found = found_of(studies, agent)
+        missing = [[MISSING] * (len(header) + 1)]
+        rows += [[agent, *row] for row in (missing if found is None else rows_of(found))]
+    return markdown(["agent", "who chooses", *header], rows)
 
 
 def _worth(values: Sequence[Floats], by: Sequence[Floats] | None, share: float) -> str:
@@ -140,7 +144,7 @@ def _rate(one: Mapping[str, Any], what: str) -> float:
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """The mean over games and its 95 % t interval."""
     each = np.array(values)
-    reach = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each))
+    reach = student_quantile(0.95, len(each)) * each.std(ddof=1) / np.sqrt(len(each))
     return float(each.mean()), float(each.mean() - reach), float(each.mean() + reach)
 
 

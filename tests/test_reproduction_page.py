@@ -80,7 +80,7 @@ def test_a_damaged_file_is_named(
     if harm == "gone":
         path.unlink()
     broken = StoredStudy(tmp_path / "broken")
-    with pytest.raises(Refused, match=f"{name} is missing"):
+    with pytest.raises(Refused, match=f"{name} is missing or damaged"):
         _ = broken.lives if name == "steps.parquet" else broken.fit("calibrated")
 
 
