@@ -233,6 +233,7 @@ def test_the_page_is_what_the_stored_studies_say() -> None:
         supervision.worth_of_a_look,
     ):
         assert rebuilt(studies) in page
+    assert f"| {tables.MISSING} |" not in page  # every cell is filled
 
 
 def test_supervised_games_are_compared_with_those_of_nobody(
