@@ -46,15 +46,16 @@ def in_processes(
     function: Callable[..., Found], tasks: Iterable[tuple[Any, ...]], workers: int
 ) -> Iterator[Found]:
     """What a function finds for each task, in whatever order it is found."""
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, initializer=_leave_interrupts_to_the_parent)
     try:
         futures = [pool.submit(function, *task) for task in tasks]
         for future in as_completed(futures):
             yield future.result()
     except BaseException:  # also Ctrl-C: nobody wants the tasks that run
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
+        for child in set(multiprocessing.active_children()) - others:
             child.kill()
+        pool.shutdown(cancel_futures=True)  # waits until they are gone
         raise
     pool.shutdown()
 

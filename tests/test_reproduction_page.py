@@ -8,6 +8,7 @@ import multiprocessing
 import shutil
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -271,20 +272,27 @@ def test_supervised_games_are_compared_with_those_of_nobody(
 
 
 def test_whoever_stops_leaves_no_process_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    another = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    another.start()
     before = set(multiprocessing.active_children())
+    started: set[BaseProcess] = set()
 
     def stop_after_one() -> None:
         with in_a_sentence(argparse.ArgumentParser("games")):
             for _ in in_processes(time.sleep, [(0,), (600,), (600,)], 2):
+                started.update(set(multiprocessing.active_children()) - before)
                 raise KeyboardInterrupt
 
     with pytest.raises(SystemExit) as stopped:
         stop_after_one()
+    left = set(multiprocessing.active_children())
+    another.kill()
+    another.join()
     assert stopped.value.code == 130
     assert capsys.readouterr().err.startswith("games: stopped; what is finished is kept")
-    for child in set(multiprocessing.active_children()) - before:
-        child.join(20)
-        assert not child.is_alive()
+    assert started
+    assert not started & left
+    assert another in left  # it is none of the games
 
 
 @pytest.fixture
