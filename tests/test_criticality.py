@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from worlds import TableWorld, always_first, branching, chain, exact_criticality, lean
+from worlds import Outcome, TableWorld, always_first, branching, chain, exact_criticality, lean
 
 import safemargin as sm
 from safemargin.actions import RandomActions
@@ -76,11 +77,49 @@ def test_a_sampled_policy_is_noise_too() -> None:
     settings = Settings(
         trial_plan="paper", action_choice="sampled", sampling_error=0.5, max_trials=3000
     )
+    table = branching(40)
     found = sm.true_criticality(
-        TableWorld(branching(40)), POLICY, step=5, n=8, seed=1, settings=settings
+        TableWorld(table), POLICY, step=0, n=[1, 8], seed=1, settings=settings
     )
-    assert found[0].trials > 10
-    assert found[0].half_width <= 0.5
+    for estimate in found:
+        exact = exact_criticality(
+            table, state=0, n=estimate.n, gamma=0.99, horizon=459, sampled=True
+        )
+        assert abs(estimate.mean - exact) <= 2.5 * estimate.half_width
+        assert estimate.trials > 10
+        assert estimate.half_width <= 0.5
+
+
+@pytest.mark.parametrize(
+    "choice", [{"action_choice": "sampled"}, {"action_choice": "epsilon-greedy", "epsilon": 0.5}]
+)
+def test_later_draws_of_a_policy_are_those_without_the_random_actions(choice: Any) -> None:
+    # No action changes where it goes on, and the first eight pay nothing.
+    pays = [0.0] * 8 + [1.0 + state % 7 for state in range(8, 60)]
+    table = [
+        [[Outcome(1.0, min(state + 1, 59), action * pay, ends=state == 59)] for action in (0, 1)]
+        for state, pay in enumerate(pays)
+    ]
+    settings = Settings(n_values=(1, 4, 8), trials=24, **choice)
+    policy = load_policy(lambda rows: np.zeros((len(rows), 2), np.float32), kind="logits")
+    runner = Runner(make_simulator(TableWorld(table), way="snapshot"), policy, settings)
+    episode = runner.run_episode(EpisodeKey("natural", 0), seed=0)
+    measurer = MomentMeasurer(runner, episode, 0, Randomness(environment=False, policy=True))
+    for measurement in measurer.measure(*settings.n_values):
+        assert np.array_equal(measurement.perturbed, measurement.unperturbed)
+        assert len(np.unique(measurement.perturbed)) == 24
+
+
+def test_a_step_whose_horizon_was_cut_off_is_refused() -> None:
+    world, policy = TableWorld(chain(60)), POLICY
+    cut = Settings(n_values=(1,), gamma=0.9, max_episode_steps=50)
+    horizon = cut.horizon
+    (found,) = sm.true_criticality(world, policy, step=50 - horizon, n=1, settings=cut)
+    whole = replace(cut, max_episode_steps=1000)
+    (expected,) = sm.true_criticality(world, policy, step=50 - horizon, n=1, settings=whole)
+    assert found == expected
+    with pytest.raises(InvalidInput, match=f"step {51 - horizon} was not followed for its hor"):
+        sm.true_criticality(world, policy, step=51 - horizon, n=1, settings=cut)
 
 
 def test_nested_trials_are_prefixes_of_one_another() -> None:

@@ -63,13 +63,19 @@ def always_first(observations: np.ndarray) -> np.ndarray:
 
 
 def exact_criticality(
-    transitions: Transitions, *, state: int, n: int, gamma: float, horizon: int
+    transitions: Transitions,
+    *,
+    state: int,
+    n: int,
+    gamma: float,
+    horizon: int,
+    sampled: bool = False,
 ) -> float:
     """c(t, n) of `always_first` by dynamic programming over at most `horizon` steps."""
 
-    def value(policy_rows: list[np.ndarray]) -> float:
+    def value(policies: list[np.ndarray]) -> float:  # each [states, actions]
         values = np.zeros(len(transitions))
-        for weights in reversed(policy_rows):
+        for policy in reversed(policies):
             values = np.array(
                 [
                     sum(
@@ -80,16 +86,19 @@ def exact_criticality(
                         )
                         for weight, outcomes in zip(weights, actions, strict=True)
                     )
-                    for actions in transitions
+                    for weights, actions in zip(policy, transitions, strict=True)
                 ]
             )
         return float(values[state])
 
-    count = len(transitions[0])
-    greedy = np.eye(count)[0]
-    random = np.full(count, 1 / count)
+    shape = len(transitions), len(transitions[0])
+    own = np.eye(*shape)[np.zeros(shape[0], dtype=int)]
+    if sampled:
+        odds = np.exp(always_first(np.eye(shape[0], dtype=np.float32)).astype(float))
+        own = odds / odds.sum(axis=1, keepdims=True)
+    random = np.full(shape, 1 / shape[1])
     steps = min(n, horizon)
-    return value([greedy] * horizon) - value([random] * steps + [greedy] * (horizon - steps))
+    return value([own] * horizon) - value([random] * steps + [own] * (horizon - steps))
 
 
 def chain(length: int = 60, *, slip: float = 0.0) -> Transitions:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from safemargin.errors import EnvironmentFault, InvalidInput, PolicyFault
 from safemargin.policies.base import ScoreKind
+from safemargin.records import Floats
 from safemargin.settings import Settings
 
 Mask = npt.NDArray[np.bool_] | None
@@ -97,30 +98,40 @@ class PolicyActions:
         mask: Mask = None,
     ) -> Any:
         """The chosen action; a generator is needed unless the choice is deterministic."""
-        if not self.deterministic:
-            if generator is None:
-                raise InvalidInput("a random action choice needs a random generator")
-            if self.choice == "sampled":
-                return self._sample(scores, generator, mask)
-            if generator.random() < self.epsilon:
-                return self.random_actions(generator.random(self.random_actions.width), mask)
+        noise = self.draw(generator)
+        if noise is not None and self.choice == "sampled":
+            return self._sample(scores, noise, mask)
+        if noise is not None:
+            return self.random_actions(noise, mask)
         if self.kind in ("q", "logits"):
             if mask is not None:
                 scores = np.where(mask, scores, -np.inf)
             return int(self.space.start) + int(np.argmax(scores))  # type: ignore[attr-defined]
         return self._clip(scores[0] if self.kind == "gaussian" else scores)
 
-    def _sample(
-        self, scores: npt.NDArray[np.float32], generator: np.random.Generator, mask: Mask
-    ) -> Any:
+    def draw(self, generator: np.random.Generator | None) -> Floats | None:
+        """What chance contributes to one choice, whatever the scores; None: nothing this time."""
+        if self.deterministic:
+            return None
+        if generator is None:
+            raise InvalidInput("a random action choice needs a random generator")
+        if self.choice == "sampled":
+            if self.kind == "gaussian":
+                return generator.standard_normal(self.random_actions.width)
+            return generator.random(1)
+        if generator.random() < self.epsilon:
+            return generator.random(self.random_actions.width)
+        return None
+
+    def _sample(self, scores: npt.NDArray[np.float32], noise: Floats, mask: Mask) -> Any:
         if self.kind == "gaussian":
             mean, log_deviation = scores.astype(np.float64)
-            return self._clip(mean + np.exp(log_deviation) * generator.standard_normal(mean.shape))
+            return self._clip(mean + np.exp(log_deviation) * noise.reshape(mean.shape))
         logits = scores.astype(np.float64)
         if mask is not None:
             logits = np.where(mask, logits, -np.inf)
         cumulative = np.cumsum(np.exp(logits - logits.max()))
-        drawn = np.searchsorted(cumulative, generator.random() * cumulative[-1], side="right")
+        drawn = np.searchsorted(cumulative, noise[0] * cumulative[-1], side="right")
         return int(self.space.start) + int(drawn)  # type: ignore[attr-defined]
 
     def _clip(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -82,6 +82,12 @@ class MomentMeasurer:
         *,
         earlier_lives: Sequence[Array] = (),
     ) -> None:
+        if randomness.none and episode.cut and step + runner.settings.horizon > episode.steps:
+            raise InvalidInput(
+                f"step {step} was not followed for its horizon of {runner.settings.horizon} steps: "
+                f"the episode was cut after {episode.steps}; raise max_episode_steps, or take an "
+                "earlier step"
+            )
         self.runner = runner
         self.settings = runner.settings
         self.randomness = randomness

@@ -84,6 +84,8 @@ class Lanes:
         snapshot, rewards = self._beginning(trial)
         simulator.restore(snapshot)
         trial.rollout.rewards += rewards
+        for _ in rewards:
+            self._runner.pass_over(trial.streams.policy)
         if trial.streams.environment is not None:
             simulator.reseed(trial.streams.environment)
         lane = _Lane(simulator, trial, self._point.memory)
@@ -169,6 +171,7 @@ class Lanes:
     def _step_at_random(self, lane: _Lane, *, watched: bool = True) -> None:
         position = len(lane.trial.rollout.rewards)
         uniforms = lane.trial.uniforms[position]
+        self._runner.pass_over(lane.trial.streams.policy)
         action = self._runner.random_actions(uniforms, lane.simulator.mask)
         self._step(lane, action, watched=watched)
 

@@ -267,6 +267,13 @@ class Runner:
         """The policy's action for one row of scores."""
         return self.policy_actions(row, generator, mask if self.policy.uses_mask else None)
 
+    def pass_over(self, generator: np.random.Generator | None) -> None:
+        """Draw what the policy would have drawn where a random action stands in for its own.
+
+        What it draws later is then what it draws there without the random action.
+        """
+        self.policy_actions.draw(generator)
+
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
         scores, memory = self.policy.scores(batch_of([observation]), memory)
         return scores[0], memory
