@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,10 +117,26 @@ def test_coverage_and_chain_by_hand() -> None:
     assert [(row.phase, row.tolerance, row.failed.count) for row in rows] == [
         *[("natural", 1.0, 1), ("natural", 2.0, 1), ("spread", 1.0, 1), ("spread", 2.0, 1)]
     ]
+    assert [row.failed.tested for row in rows] == [3, 3, 1, 1]  # nor in the chain
     assert rows[1].mean_margin == 3.0
     table = coverage_rows(found)
     assert len(table) == 2 * 6 * 3  # phases × (all and five parts) × (all and two n)
     assert table[0].held == found.coverage(natural)
+
+
+def test_the_runs_of_a_moment_are_one_test() -> None:
+    once = small()
+    rows = np.repeat(np.arange(5), 3)
+    thrice = replace(
+        once,
+        sample=replace(once.sample.take(rows), moments=rows, estimand="single-run"),
+        upper=once.upper[rows],
+        above=once.above[rows],
+        bins=once.bins[rows],
+    )
+    assert len(thrice.sample) == 15
+    assert coverage_rows(thrice) == coverage_rows(once)
+    assert chain_rows(thrice, [1.0, 2.0]) == chain_rows(once, [1.0, 2.0])
 
 
 def test_every_moment_is_judged_by_a_fit_without_its_group() -> None:

@@ -186,10 +186,7 @@ def _candidate(name: str, proxy: str, found: HeldOut, tolerances: tuple[float, .
     natural = found.sample.natural
     parts = [found.coverage(natural & (found.bins == part)) for part in range(BINS)]
     worst = min(parts, key=lambda part: 1.0 if part.share is None else part.share)
-    failures = tuple(
-        clopper_pearson(int(failed.sum()), len(failed))
-        for failed in (found.chain_failures(tolerance)[natural] for tolerance in tolerances)
-    )
+    failures = tuple(found.chain(natural, tolerance) for tolerance in tolerances)
     return Candidate(
         method=name,
         proxy=proxy,
@@ -206,15 +203,15 @@ def _candidate(name: str, proxy: str, found: HeldOut, tolerances: tuple[float, .
 
 
 def _holds(found: HeldOut, failures: tuple[Share, ...]) -> bool:
-    """Not refuted: five parts and all n are looked at, so each at a level of 0.05 / looks."""
-    if not found.promised[found.sample.natural].any():
+    """Not refuted: the whole and five parts are looked at for all n, each at 0.05 / looks."""
+    natural = found.sample.natural
+    if not found.promised[natural].any():
         return False  # no bound anywhere: there is nothing that could hold
-    columns = range(len(found.sample.n_values))
-    looks = [
-        clopper_pearson(share.count, share.tested, 1 - 0.1 / (BINS * len(columns)))
-        for part in range(BINS)
-        for column in columns
-        for share in [found.coverage(found.sample.natural & (found.bins == part), column)]
+    shares = [
+        found.coverage(rows, column)
+        for rows in (natural, *(natural & (found.bins == part) for part in range(BINS)))
+        for column in range(len(found.sample.n_values))
     ]
+    looks = [clopper_pearson(one.count, one.tested, 1 - 0.1 / len(shares)) for one in shares]
     kept = all(look.high >= found.confidence for look in looks if look.tested)
     return kept and all(share.low <= 1 - found.confidence for share in failures)

@@ -16,7 +16,7 @@ import numpy as np
 
 from safemargin.bounds import Sample, fit_sample
 from safemargin.bounds.conformal import assign_folds, check_groups
-from safemargin.bounds.sample import Booleans, Integers, check_confidence
+from safemargin.bounds.sample import Booleans, Integers, check_confidence, first_runs
 from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.records import PHASES, Floats, Phase
 
@@ -95,8 +95,12 @@ class HeldOut:
         return np.isfinite(self.upper)
 
     def coverage(self, rows: Booleans | None = None, column: int | None = None) -> Share:
-        """How often the bound held, over some rows and one n or all."""
-        rows = np.ones(len(self.sample), dtype=bool) if rows is None else rows
+        """How often the bound held, over some rows and one n or all.
+
+        Runs of one moment are not independent: the first of each is the test.
+        """
+        tests = first_runs(self.sample)
+        rows = tests if rows is None else rows & tests
         columns = slice(None) if column is None else slice(column, column + 1)
         promised = self.promised[rows, columns]
         held = self.held[rows, columns] & promised
@@ -117,6 +121,12 @@ class HeldOut:
         broken = self.sample.running_maximum > tolerance  # [rows, n]
         at_margin = broken[np.arange(len(granted)), np.maximum(granted - 1, 0)]
         return np.asarray(at_margin & (granted > 0))
+
+    def chain(self, rows: Booleans, tolerance: float) -> Share:
+        """How often a margin failed, over the moments of some rows; no promise, no test."""
+        tests = rows & first_runs(self.sample) & self.promised[:, 0]
+        failed = self.chain_failures(tolerance)[tests]
+        return clopper_pearson(int(failed.sum()), len(failed))
 
     def phase(self, phase: Phase) -> Booleans:
         """The natural or the spread rows."""
@@ -262,12 +272,11 @@ def chain_rows(found: HeldOut, tolerances: Sequence[float]) -> tuple[ChainRow, .
         if not of_phase.any():
             continue
         for tolerance in tolerances:
-            failed = found.chain_failures(tolerance)[of_phase]
             rows.append(
                 ChainRow(
                     phase=phase,
                     tolerance=float(tolerance),
-                    failed=clopper_pearson(int(failed.sum()), len(failed)),
+                    failed=found.chain(of_phase, tolerance),
                     mean_margin=float(found.margins(tolerance)[of_phase].mean()),
                 )
             )

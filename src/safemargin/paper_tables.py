@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.bounds import FEWEST_MOMENTS, Sample, check_confidence, fit_sample, keep_lowest
-from safemargin.bounds.sample import Booleans
+from safemargin.bounds.sample import Booleans, first_runs
 from safemargin.density import scott_bandwidth
 from safemargin.errors import InvalidInput, did_you_mean
 
@@ -118,14 +118,15 @@ def table_one(
     bound = fit_sample(
         whole.take(train), method=method, confidence=confidence, **{**options, "lift": False}
     )
-    proxies = whole.proxies[~train]  # [tests, n]
+    test = ~train & first_runs(whole)  # [rows] runs of one moment are not independent
+    proxies = whole.proxies[test]  # [tests, n]
     limits = bound.at(proxies if whole.looks_at_n else proxies[:, 0])  # [tests, n]
     # The paper bounds each n by itself; the other methods bound the largest loss up to n.
     judged = whole.losses if method == "paper" else whole.running_maximum
-    succeeded = judged[~train] <= limits  # [tests, n]
+    succeeded = judged[test] <= limits  # [tests, n]
     above = proxies > bound.grid[:, -1]  # [tests, n]
     tests = len(proxies)
-    of_natural = whole.natural[~train]
+    of_natural = whole.natural[test]
     return tuple(
         Coverage(
             n=n,
