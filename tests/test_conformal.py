@@ -232,13 +232,64 @@ def test_notes(natural: int, options: dict[str, Any], text: str | None) -> None:
 
 
 def test_one_part_with_too_few_has_no_bound_and_none_above_it() -> None:
-    # Five bins of equal proxies: the third value of the proxy was met 5 times only.
+    # Five parts of ten; four equal proxies draw three moments from the fourth into the last.
+    proxies = np.arange(50.0)
+    proxies[37:41] = 37
+    losses = np.random.default_rng(0).random((50, 1))
+    bound = fit_bound(proxies, losses, (1,), confidence=0.9, calibration_bins=5)
+    assert bound.details["calibration_moments"] == [10, 10, 10, 7, 13]
+    assert np.isfinite(bound.at([0.0, 29.0])).all()
+    assert np.isinf(bound.at([30.0, 37.0, 49.0])).all()
+    assert "in each of 5 parts, and one has 7;" in bound.notes[0]
+
+
+@pytest.mark.parametrize("method", ["calibrated", "isotonic"])
+@pytest.mark.parametrize("share", [0.2, 0.3, 0.39, 0.59, 0.8])
+@pytest.mark.parametrize("value", [0.01, 0.5, 1.0])
+def test_equal_proxies_leave_no_part_without_a_bound(
+    method: str, share: float, value: float
+) -> None:
+    covered = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        proxies = np.where(np.arange(500) < 500 * share, value, rng.random(500))
+        losses = proxies[:, None] * rng.random((500, 1))
+        bound = fit_bound(proxies, losses, (1,), method=method)
+        assert bound.unbounded == 0
+        counts = bound.details["calibration_moments"]
+        assert sum(counts) == 500
+        assert min(counts) >= 50  # half of a fifth
+        if len(counts) < 5:
+            assert bound.notes[0].endswith("equal proxies cannot be parted")
+        # Losses are spread evenly from 0 to the proxy.
+        covered.append(np.clip(bound.at(proxies)[:, 0] / proxies, 0, 1).mean())
+    assert np.mean(covered) >= 0.95 - 3 * 0.0035  # standard error of twelve
+
+
+def test_an_empty_part_that_no_proxy_reaches_is_not_told() -> None:
     proxies = np.repeat([1.0, 2.0, 3.0, 4.0, 5.0], [100, 100, 5, 100, 95])
     losses = np.random.default_rng(0).random((400, 1))
     bound = fit_bound(proxies, losses, (1,), confidence=0.9, calibration_bins=5)
-    if bound.unbounded:  # the edges are quantiles, so equal proxies may share a bin
-        assert "in a part of the proxy's range" in bound.notes[0]
-    assert np.isfinite(bound.at(1.0)).all()
+    assert min(bound.details["calibration_moments"]) == 0
+    assert bound.unbounded == 0
+    assert bound.notes == ()
+
+
+@pytest.mark.parametrize(("natural", "confidence"), [(19, 0.95), (37, 0.95), (38, 0.95), (10, 0.9)])
+def test_few_moments_cover_what_they_promise(natural: int, confidence: float) -> None:
+    # The losses are exponential and have nothing to do with the proxy: coverage is 1 − e^−b.
+    covered = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        proxies, losses = rng.random(natural), rng.exponential(size=(natural, 1))
+        bound = fit_bound(proxies, losses, (1,), confidence=confidence)
+        covered.append(np.mean(1 - np.exp(-bound.at(np.linspace(0, proxies.max(), 100)))))
+    error = np.std(covered) / math.sqrt(len(covered))
+    assert np.mean(covered) >= confidence - 2 * error
+    assert np.mean(covered) <= confidence + 0.04
+    assert ("one bound for all proxies" in bound.notes[0]) == (
+        natural < 2 * moments_needed(confidence, 1)
+    )
 
 
 def test_tolerance_windows() -> None:

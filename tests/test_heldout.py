@@ -151,6 +151,11 @@ def test_every_moment_is_judged_by_a_fit_without_its_group() -> None:
     np.testing.assert_array_equal(found.upper[row], bound.at(whole.proxies[row, 0]))
 
 
+def test_two_groups_are_too_few_for_cross_validation() -> None:
+    with pytest.raises(InvalidInput, match="belong to 2 groups .*, and it takes 3 to judge"):
+        hold_out(sample(groups=np.arange(200) % 2), method="calibrated", confidence=0.9)
+
+
 def test_variants_that_cannot_be_fitted_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

@@ -1,4 +1,8 @@
-"""Which moments belong together, so that none is judged by a fit that has seen its like."""
+"""Which moments belong together: none is judged by a fit that has seen its episode, or a copy.
+
+Episodes that differ at first and then run into the same play (`plays`) are not copies. Where few
+plays are all there is, a fresh moment is as much like those that were fitted as the judged one.
+"""
 
 from __future__ import annotations
 

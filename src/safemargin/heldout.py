@@ -159,7 +159,7 @@ def hold_out_all(
     """`hold_out` for several variants on the same folds: name → HeldOut, or why there is none."""
     if folds < 2:
         raise InvalidInput(f"cross-validation needs at least 2 folds, got {folds}")
-    check_groups(sample)
+    check_groups(sample, 3)  # a fit without one of them needs two
     fold = assign_folds(sample, folds)
     bins, edges = natural_bins(sample)
     found: dict[str, HeldOut | SafemarginError] = {

@@ -98,6 +98,7 @@ def fit_calibrated_curve(
     fitting = folds == 0 if split else np.ones(len(sample), dtype=bool)  # [rows]
     scored = sample.natural & (first_runs(sample) & ~fitting if split else True)  # [rows]
     have = len(np.unique(sample.moments[scored]))
+    needed = moments_needed(options.confidence, 1)
     bins = _bin_count(have, options)
     grids: list[Floats] = []
     uppers, parts = [], []
@@ -109,8 +110,9 @@ def fit_calibrated_curve(
             ranks = ranks_in(reference, proxies)  # [rows]
             grid_ranks = ranks_in(reference, grids[-1])  # [bins]
         part = _calibrate(
-            ranks, targets[:, column], folds, sample, scored, fitting, bins, curve,
-            0 if split else fold_count, options.confidence,
+            ranks, targets[:, column], folds, sample, scored, fitting, bins,
+            options.calibration_bins is not None, curve, 0 if split else fold_count,
+            options.confidence,
         )  # fmt: skip
         place = np.searchsorted(part.edges, grid_ranks, side="right")
         upper = np.interp(grid_ranks, POINTS, part.percentile) + part.raises[place] * np.interp(
@@ -118,9 +120,11 @@ def fit_calibrated_curve(
         )
         if not split:
             # A guess plus a raise may lie far above every loss there was; that of split
-            # calibration is left as the proof has it.
+            # calibration is left as the proof has it. Of so few moments that a raise is their
+            # highest score, the largest loss itself is the bound: less would not cover β.
             largest = targets[:, column].max()
-            upper = np.where(np.isfinite(upper), np.minimum(upper, largest), upper)
+            floor = largest if have < 2 * needed else -np.inf
+            upper = np.where(np.isfinite(upper), np.clip(upper, floor, largest), upper)
         uppers.append(np.maximum.accumulate(upper) if options.lift else upper)
         parts.append(part)
     return Bound(
@@ -135,12 +139,12 @@ def fit_calibrated_curve(
             "calibration": options.calibration,
             "moments_given": sample.moment_count,
             "natural_moments": len(np.unique(sample.moments[sample.natural])),
-            "calibration_bins": bins,
+            "calibration_bins": len(parts[0].counts),
             "calibration_moments": parts[0].counts.tolist(),
-            "moments_needed_in_a_bin": moments_needed(options.confidence, 1),
+            "moments_needed_in_a_bin": needed,
             "raised_by": [[_or_none(q) for q in part.raises] for part in parts],
             "lift": options.lift,
-            "notes": _notes(parts, have, bins, options),
+            "notes": _notes(np.stack(uppers), parts, have, options),
         },
         looks_at_n=sample.looks_at_n,
         estimand=sample.estimand,
@@ -155,6 +159,7 @@ def _calibrate(
     scored: Booleans,
     fitting: Booleans,
     bins: int,
+    keep_bins: bool,
     curve: Curve,
     fold_count: int,
     confidence: float,
@@ -163,8 +168,8 @@ def _calibrate(
         ranks[fitting], losses[fitting], folds[fitting], fold_count, confidence
     )
     of_natural = ranks[sample.natural & fitting]
-    inner = np.arange(1, bins) / bins
-    edges = np.quantile(of_natural if len(of_natural) else ranks[fitting], inner)
+    edges = _edges(of_natural if len(of_natural) else ranks[fitting], bins, keep=keep_bins)
+    bins = len(edges) + 1
     fold = folds[scored] if fold_count else np.zeros(int(scored.sum()), dtype=np.int64)
     guess, width = (_at(values, fold, ranks[scored]) for values in (percentile, scale))
     scores = (losses[scored] - guess) / width  # [scored rows]
@@ -181,6 +186,24 @@ def _calibrate(
     return _Calibrated(percentile[-1], scale[-1], edges, raises, counts)
 
 
+def _edges(ranks: Floats, bins: int, *, keep: bool) -> Floats:
+    """The inner edges of bins that hold equally many.
+
+    Equal proxies cannot be parted. Unless all bins are to be kept, one that is left with less than
+    half of its share becomes a piece of its neighbour.
+    """
+    edges = np.quantile(ranks, np.arange(1, bins) / bins)
+    if keep:
+        return edges
+    kept, fewest, start = [], len(ranks) / (2 * bins), 0
+    for edge in edges:
+        below = int((ranks < edge).sum())
+        if below - start >= fewest and len(ranks) - below >= fewest:
+            kept.append(edge)
+            start = below
+    return np.array(kept)
+
+
 def conformal_quantile(scores: Floats, moments: int, confidence: float) -> float:
     """The ⌈(m + 1)β⌉-th smallest of m scores, infinite where m is too small for that.
 
@@ -193,12 +216,13 @@ def conformal_quantile(scores: Floats, moments: int, confidence: float) -> float
     return float(np.partition(scores, position - 1)[position - 1])
 
 
-def check_groups(sample: Sample) -> None:
-    """Refuse moments that are all one piece of evidence."""
-    if len(np.unique(sample.groups)) < 2:
+def check_groups(sample: Sample, fewest: int = 2) -> None:
+    """Refuse moments that are too few pieces of evidence."""
+    if (count := len(np.unique(sample.groups))) < fewest:
+        whole = "one group (episode)" if count == 1 else f"{count} groups (episodes)"
         raise InvalidInput(
-            "all moments belong to one group (episode), so none can be judged by a fit without it; "
-            "collect more varied episodes"
+            f"all moments belong to {whole}, and it takes {fewest} to judge each by a fit without "
+            "it; collect more varied episodes"
         )
 
 
@@ -274,29 +298,38 @@ def _bin_count(moments: int, options: Options) -> int:
     return max(1, min(MOST_BINS, moments // (ROOM * moments_needed(options.confidence, 1))))
 
 
-def _notes(parts: list[_Calibrated], have: int, bins: int, options: Options) -> list[str]:
-    needed = moments_needed(options.confidence, 1)
+def _notes(upper: Floats, parts: list[_Calibrated], have: int, options: Options) -> list[str]:
+    needed, bins = moments_needed(options.confidence, 1), len(parts[0].counts)
     half = ", half of all with split calibration" * (options.calibration == "split")
-    fewest = min(int(part.counts.min()) for part in parts)
     asked = f"a confidence of {options.confidence:g} needs {needed} natural moments"
-    if fewest >= needed:
-        if bins == MOST_BINS or options.calibration_bins is not None:
-            return []
-        return [
-            f"calibrated in {bins} part{'s' * (bins > 1)} of the proxy's range, not in "
-            f"{MOST_BINS}: there are {have} natural moments to calibrate on{half}; "
-            f"{ROOM * moments_needed(options.confidence, MOST_BINS)} allow for {MOST_BINS}"
-        ]
-    if max(int(part.counts.max()) for part in parts) < needed:
+    bounded = np.isfinite(upper)
+    if not bounded.any():
         each = f" in each of {bins} parts of the proxy's range" * (bins > 1)
         return [
             f"no bound, so every margin is 0: {asked} to calibrate on{each}, and there are "
             f"{have}{half}; collect {needed * bins} or more, or lower the confidence"
         ]
+    if not bounded.all():
+        fewest = min(int(part.counts.min()) for part in parts)
+        return [
+            f"no bound, so margin 0, in a part of the proxy's range: {asked} to calibrate on in "
+            f"each of {bins} parts, and one has {fewest}{half}; collect more natural moments, or "
+            "ask for fewer calibration_bins"
+        ]
+    if options.calibration != "split" and have < 2 * needed:
+        return [
+            f"one bound for all proxies, the largest loss: {asked}, and with less than twice as "
+            f"many nothing below it would do; there are {have}"
+        ]
+    if bins == MOST_BINS or options.calibration_bins is not None:
+        return []
+    enough = ROOM * moments_needed(options.confidence, MOST_BINS)
+    of_five = f"in {bins} part{'s' * (bins > 1)} of the proxy's range, not in {MOST_BINS}"
+    if have >= enough:
+        return [f"calibrated {of_five}: equal proxies cannot be parted"]
     return [
-        f"no bound, so margin 0, in a part of the proxy's range: {asked} to calibrate on in each "
-        f"of {bins} parts, and one has {fewest}{half}; collect more natural moments, or ask for "
-        "fewer calibration_bins"
+        f"calibrated {of_five}: there are {have} natural moments to calibrate on{half}; {enough} "
+        f"allow for {MOST_BINS}"
     ]
 
 
