@@ -17,6 +17,7 @@ from test_monitor import margins
 import safemargin as sm
 from safemargin.errors import AuditLogError, InvalidInput
 from safemargin.fleet import Fleet
+from safemargin.fleet.agents import Agent
 from safemargin.fleet.messages import (
     Hello,
     Report,
@@ -282,6 +283,78 @@ def test_a_person_who_is_gone(log: sm.AuditLog, on_lost: Any, kind: str) -> None
             "go-on": "free",
             "stop": "stop",
         }[on_lost]  # fmt: skip
+
+
+def abandoned(fleet: Fleet, link: Link) -> Agent:
+    """Ann's agent is lost, and then she has been gone for too long."""
+    page = Page(fleet, "Ann")
+    agent = fleet.join(HELLO, link)
+    fleet.take(page.person, agent)
+    fleet.depart(agent, link, "lost", "its connection broke off")
+    fleet.people.depart(page.person)
+    fleet.mind_absence(time.time() + 21)
+    return agent
+
+
+def test_a_lost_agent_is_stopped_when_it_comes_back(log: sm.AuditLog) -> None:
+    fleet, link = Fleet(log, on_lost="stop", grace=20), Link()
+    agent = abandoned(fleet, link)
+    fleet.mind_absence(time.time() + 22)
+    assert kinds(log)[3:] == ["lost", "stop-due"]  # told once, and nobody was stopped yet
+    assert list(log)[-1].text == (
+        "arm is to stop as soon as it can be reached: Ann has been gone for 20 s"
+    )
+    assert agent.to_dict()["reason"].endswith("; it is to stop as soon as it can be reached")
+    back = Link()
+    fleet.join(HELLO, back)
+    assert back.heard[:2] == [
+        {"kind": "welcome", "taken": True},  # it does not go on before it hears the next
+        {"kind": "stop", "why": "Ann has been gone for 20 s"},
+    ]
+    assert kinds(log)[5:] == ["back", "stopped"]
+    assert agent.to_dict()["reason"] == ""
+    fleet.depart(agent, back, "lost", "its connection broke off")
+    again = Link()
+    fleet.join(HELLO, again)  # the same program: it has not heard of it, or does not care
+    assert again.last("stop")
+    fleet.depart(agent, again, "lost", "its connection broke off")
+    other = Link()
+    fleet.join(Hello("arm", "2"), other)  # somebody started it anew
+    fleet.mind_absence()
+    assert "stop" not in [each["kind"] for each in other.heard]
+
+
+def test_an_agent_that_cannot_be_told_to_stop_is_told_later(log: sm.AuditLog) -> None:
+    fleet, link = Fleet(log, on_lost="stop", grace=20), Link()
+    page = Page(fleet, "Ann")
+    fleet.take(page.person, fleet.join(HELLO, link))
+    fleet.people.depart(page.person)
+    link.closed = "its connection is about to break off"
+    fleet.mind_absence(time.time() + 21)
+    assert kinds(log)[3:] == ["stop-due"]
+    link.closed = ""
+    fleet.mind_absence()
+    assert link.heard[-1]["kind"] == "stop"
+    assert kinds(log)[4:] == ["stopped"]
+
+
+@pytest.mark.parametrize("dismissed", [False, True])
+def test_a_server_that_starts_again_knows_who_is_to_stop(tmp_path: Path, dismissed: bool) -> None:
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
+        fleet = Fleet(log, on_lost="stop", grace=20)
+        agent = abandoned(fleet, Link())
+        if dismissed:
+            fleet.dismiss(fleet.arrive("b" * 20), agent)
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
+        fleet, link = Fleet(log), Link()
+        assert [(each.control, each.dismissed) for each in fleet.agents] == [(None, dismissed)]
+        fleet.join(Hello("arm", "2"), link)
+        assert link.last("stop") == {"kind": "stop", "why": "Ann has been gone for 20 s"}
+        fleet.depart(fleet.agents[0], link, "lost", "gone")
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
+        fleet, link = Fleet(log), Link()
+        fleet.join(Hello("arm", "3"), link)
+        assert "stop" not in [each["kind"] for each in link.heard]  # it was told
 
 
 def test_people_are_recognised_and_told_apart(log: sm.AuditLog) -> None:

@@ -39,6 +39,7 @@ KINDS = {
     "refused": "{person} wanted {agent}",
     "action": "{person} acted for {agent}",
     "handed-back": "{agent} acts by itself again",
+    "stop-due": "{agent} is to stop as soon as it can be reached",
     "stopped": "{agent} was told to stop",
     "absent": "{person} is gone, {agent} waits",
 }

@@ -16,6 +16,8 @@ Status = Literal["live", "lost", "left", "died"]
 TREND = 120
 """Decisions that a page is sent of each agent when it opens."""
 
+STOP_DUE = "; it is to stop as soon as it can be reached"
+
 
 class Link(Protocol):
     """The way to an agent."""
@@ -44,6 +46,10 @@ class Agent:
     """It is gone, and pages do not show it until it comes back."""
     control: Person | None = None
     held_since: float = 0.0
+    stop_due: str = ""
+    """Why it is to stop, as long as it could not be told."""
+    stopped: str = ""
+    """Why it was told to stop."""
     waiting: bool = False
     """A person has it, and it waits for their action."""
     unconfirmed: bool = False
@@ -93,7 +99,7 @@ class Agent:
             "index": self.index,
             "name": hello.name,
             "status": self.status,
-            "reason": self.reason,
+            "reason": self.reason + (STOP_DUE if self.stop_due else ""),
             "dismissed": self.dismissed,
             "control": None if self.control is None else self.control.name,
             "held_since": self.held_since,

@@ -18,22 +18,30 @@ class Restored:
     """Who had it."""
     identity: str = ""
     held_since: float = 0.0
+    stop_due: str = ""
+    dismissed: bool = False
 
 
 def restore(log: AuditLog) -> dict[str, Restored]:
     """Name → agent, of those that neither left nor died before the last server ended.
 
-    They are lost until they come back; who had taken one over still has it.
+    They are lost until they come back; who had taken one over still has it, and one that was to
+    stop still is.
     """
     agents: dict[str, Restored] = {}
     for entry in log:
         name = entry.agent
         if name is None:
             continue
-        if entry.kind in ("left", "died", "dismissed"):
+        if entry.kind in ("left", "died"):
             agents.pop(name, None)
         elif entry.kind in ("joined", "back"):
             agents.setdefault(name, Restored("not back since the server was started again"))
+            agents[name].dismissed = False
+        elif entry.kind == "dismissed" and name in agents:
+            agents[name].dismissed = True
+            if not agents[name].stop_due:
+                del agents[name]
         agent = agents.get(name)
         if agent is None:  # what is told of one that is gone, e.g. that its call has ended
             continue
@@ -44,6 +52,8 @@ def restore(log: AuditLog) -> dict[str, Restored]:
         elif entry.kind == "taken":
             agent.holder, agent.held_since = entry.person, entry.time
             agent.identity = str(entry.details.get("identity", ""))
-        elif entry.kind in ("handed-back", "stopped"):
+            agent.stop_due = ""
+        elif entry.kind in ("handed-back", "stop-due", "stopped"):
             agent.holder = None
+            agent.stop_due = str(entry.details["why"]) if entry.kind == "stop-due" else ""
     return agents

@@ -94,6 +94,9 @@ class Fleet:
             kind = "back"
         if agent.monitor is None or agent.hello.policy != hello.policy:
             agent.monitor = monitor  # else the old one, which knows what it has seen
+        if agent.stopped and agent.hello.instance == hello.instance:
+            agent.stop_due = agent.stopped  # it is here all the same, so it did not hear of it
+        agent.stopped = ""
         agent.hello, agent.link = hello, link
         agent.status, agent.reason, agent.waiting = "live", "", False
         agent.actions = agent.actions or len(hello.action_names)
@@ -101,7 +104,9 @@ class Fleet:
         agent.paced = agent.dismissed = False
         self._record(kind, agent, policy=hello.policy, environment=hello.environment)
         self._changed(agent)
-        link.send({"kind": "welcome", "taken": agent.control is not None})
+        held = agent.control is not None or bool(agent.stop_due)
+        link.send({"kind": "welcome", "taken": held})
+        self._stop_where_due(agent)
         if agent.control is not None:
             link.send({"kind": "taken", "by": agent.control.name})
         self.pace_pictures()
@@ -137,6 +142,7 @@ class Fleet:
         self._record(status, agent, why=reason or None)
         if status in ("left", "died"):
             self._end_call(agent, "it is gone")
+            agent.stop_due = agent.stopped = ""
             if agent.control is not None:
                 self._free(agent, f"it {status}")
         self._changed(agent)
@@ -260,6 +266,7 @@ class Fleet:
         if holder is not None:
             self.journal.tell(holder, f"{person.name} took {agent.name} from you.")
         agent.control, agent.held_since = person, time.time()
+        agent.stop_due = agent.stopped = ""
         if agent.link is not None:
             agent.link.send({"kind": "taken", "by": person.name})
         self._changed(agent)
@@ -312,7 +319,7 @@ class Fleet:
         if holder is not None:
             self._free(agent, "")
         self._record("dismissed", agent, person=person.name, must=True)
-        agent.dismissed = True
+        agent.dismissed, agent.stopped = True, ""
         self._changed(agent)
 
     def _free(self, agent: Agent, why: str) -> None:
@@ -328,6 +335,7 @@ class Fleet:
         """People who have been gone for too long: their agents do as `on_lost` says."""
         moment = time.time() if now is None else now
         for agent in self.agents:
+            self._stop_where_due(agent)
             holder = agent.control
             if holder is None or holder.gone_since is None:
                 continue
@@ -337,15 +345,23 @@ class Fleet:
             if self.on_lost == "go-on":
                 self._free(agent, why)
             elif self.on_lost == "stop":
-                self._record("stopped", agent, person=holder.name, why=why)
-                if agent.link is not None:
-                    agent.link.send({"kind": "stop", "why": why})
-                agent.control = None
+                agent.control, agent.stop_due = None, why
+                self._stop_where_due(agent)
+                if agent.stop_due:
+                    self._record("stop-due", agent, person=holder.name, why=why)
                 self._changed(agent)
             elif agent.reason != why:
                 agent.reason = why
                 self._record("absent", agent, person=holder.name, why=why)
                 self._changed(agent)
+
+    def _stop_where_due(self, agent: Agent) -> None:
+        """Tell an agent that is to stop, if it can be told now."""
+        if agent.stop_due and agent.link is not None and agent.link.takes():
+            why, agent.stopped, agent.stop_due = agent.stop_due, agent.stop_due, ""
+            self._record("stopped", agent, why=why)
+            agent.link.send({"kind": "stop", "why": why})
+            self._changed(agent)
 
     # -- pages ---------------------------------------------------------------------------------
 
@@ -386,6 +402,7 @@ class Fleet:
     def _bring_back(self, name: str, known: Restored) -> None:
         agent = Agent(len(self.agents), Hello(name, ""), status="lost", reason=known.reason)
         agent.calls, agent.human_actions = known.calls, known.human_actions
+        agent.stop_due, agent.dismissed = known.stop_due, known.dismissed
         if known.holder is not None:
             agent.control = self.people.remember(known.identity, known.holder)
             agent.held_since = known.held_since

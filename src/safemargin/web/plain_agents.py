@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from typing import Any
 
@@ -122,7 +123,8 @@ class PlainAgents:
             if not isinstance(about, dict):
                 raise InvalidInput("about must be an object, like that of a hello")
             known = PlainAgent()
-            hello = read_hello({**about, "kind": "hello", "name": name, "instance": "plain"})
+            told = {"kind": "hello", "name": name, "instance": secrets.token_hex(8)}
+            hello = read_hello({**about, **told})
             known.agent = self.fleet.join(hello, known)
             self._known[name] = known
         return known

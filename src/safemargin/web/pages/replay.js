@@ -11,7 +11,7 @@ const make = (tag, name = "", text = "") => {
 };
 const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
-  left: "−", lost: "✕", died: "✕", dismissed: "−", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
+  left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
 };
 const LONGEST_PAUSE = 1500, ROWS = 400;
 
@@ -149,7 +149,7 @@ function showFleet(until) {
     if (entry.kind === "call") state.calls = true;
     if (entry.kind === "release") state.calls = false;
     if (entry.kind === "taken") state.by = entry.person;
-    if (entry.kind === "handed-back" || entry.kind === "stopped") state.by = "";
+    if (["handed-back", "stop-due", "stopped"].includes(entry.kind)) state.by = "";
     if (["lost", "died", "left"].includes(entry.kind)) state.gone = entry.kind;
     if (["joined", "back"].includes(entry.kind)) state.gone = "";
     if (entry.kind === "dismissed") states.delete(entry.agent);
