@@ -36,7 +36,7 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from safemargin.web.access import Access, find_token
+from safemargin.web.access import Access, find_page_token, find_token
 from safemargin.web.connections import AGENT_RATE, MOST_FAULTS
 from safemargin.web.fleet_app import create_fleet_app
 
@@ -556,7 +556,7 @@ def fleet(log: sm.AuditLog) -> Fleet:
 
 @pytest.fixture
 def client(fleet: Fleet) -> Iterator[TestClient]:
-    app = create_fleet_app(fleet, Access(TOKEN, page_token_needed=False))
+    app = create_fleet_app(fleet, Access(TOKEN))
     with TestClient(app, base_url=ADDRESS) as opened:
         yield opened
 
@@ -754,8 +754,7 @@ def test_another_site_cannot_watch(client: TestClient) -> None:
 
 
 def test_people_from_elsewhere_need_a_token_of_their_own(fleet: Fleet) -> None:
-    access = Access(TOKEN, page_token_needed=True)
-    app = create_fleet_app(fleet, access, hosts=("*",))
+    app = create_fleet_app(fleet, Access(TOKEN, "people's own token"), hosts=("*",))
     with TestClient(app, base_url="http://far.example") as client:
         assert client.get("/").status_code == 401
         assert client.get("/api/fleet").status_code == 401
@@ -763,7 +762,7 @@ def test_people_from_elsewhere_need_a_token_of_their_own(fleet: Fleet) -> None:
         with pytest.raises(WebSocketDenialResponse), client.websocket_connect(live):
             pass
         assert client.get("/", params={"token": TOKEN}).status_code == 401  # the agents' one
-        page = client.get("/", params={"token": access.page_token})
+        page = client.get("/", params={"token": "people's own token"})
         assert page.status_code == 200
         assert "Fleet" in page.text
         assert "token" not in str(page.url)
@@ -874,7 +873,13 @@ def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_token(None, tmp_path / "watch.db") == made  # the same after a restart
     kept = tmp_path / "watch.db-token"
     assert kept.stat().st_mode & 0o077 == 0
+    people = find_page_token(tmp_path / "watch.db")
+    assert people == find_page_token(tmp_path / "watch.db") != made
+    assert (tmp_path / "watch.db-page-token").stat().st_mode & 0o077 == 0
+    with pytest.raises(InvalidInput, match=r"a token cannot be kept in .*: No such file"):
+        find_page_token(tmp_path / "none" / "watch.db")
     monkeypatch.setenv("SAFEMARGIN_TOKEN", "from the environment")
+    assert find_page_token(tmp_path / "watch.db") == people
     assert find_token(None, tmp_path / "watch.db") == "from the environment"
     kept.write_text("short\n")
     with pytest.raises(InvalidInput, match="a token of at least 16 plain characters, got 5"):

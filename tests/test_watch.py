@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import signal
 import socket
@@ -27,7 +28,7 @@ from safemargin.monitor import Monitor
 pytest.importorskip("fastapi")
 pytest.importorskip("websockets")
 
-from fleet_server import Person, running
+from fleet_server import TOKEN, Person, running
 
 WORLDS = Path(__file__).parent / "worlds.py"
 
@@ -249,6 +250,37 @@ def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
         assert kinds(log, "agent 1")[0] == "joined"
         assert "left" in kinds(log, "agent 1")
         assert list(log)[-1].kind == "server-stopped"
+
+
+def opens(address: str, token: str) -> int:
+    """The answer's status to somebody who comes with a token for the page."""
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        def redirect_request(self, *arguments: Any) -> None: ...
+
+    with pytest.raises(HTTPError) as answer:
+        build_opener(Stay()).open(f"{address}?token={token}")
+    answer.value.close()
+    return answer.value.code
+
+
+def test_nothing_that_an_agent_knows_opens_the_page(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        with running(tmp_path, "--remote", "--host", "0.0.0.0") as server:
+            found.append(server.address.partition("?token=")[2])
+            local = f"http://127.0.0.1:{server.port}/"
+            assert opens(local, found[-1]) == 303  # to the page, without a token in sight
+            for prefix in (b"", b"safemargin people ", b"safemargin person "):
+                known = hashlib.sha256(prefix + TOKEN.encode()).hexdigest()
+                for guess in (TOKEN.replace(" ", "+"), known, known[:32]):
+                    assert opens(local, guess) == 401
+    assert found[0] == found[1]  # the same after a restart
+    kept = tmp_path / "watch.db-page-token"
+    assert kept.read_text().strip() == found[0]
+    assert kept.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,12 @@ def _run_fleet(
     notifiers: list[Notifier],
 ) -> None:
     from safemargin.fleet.state import Fleet
-    from safemargin.web.access import Access, find_token
+    from safemargin.web.access import Access, find_page_token, find_token
     from safemargin.web.fleet_app import create_fleet_app
 
     loopback = options.host in _loopback()
-    access = Access(find_token(options.token_file, options.log), page_token_needed=not loopback)
+    page_token = None if loopback else find_page_token(options.log)
+    access = Access(find_token(options.token_file, options.log), page_token)
     fleet = Fleet(
         log,
         make_monitor=None if margins is None else _monitors(options, margins, agents=1),
@@ -92,7 +93,7 @@ def _run_fleet(
         hooks = {"start": local.start, "stop": local.stop}
     hosts = _loopback() if loopback else ("*",)
     app = create_fleet_app(fleet, access, hosts=hosts, remote=options.remote, **hooks)
-    query = "" if loopback else f"?token={access.page_token}"
+    query = "" if page_token is None else f"?token={page_token}"
     more = {"token": access.token} if options.remote else {}
     _serve(options, bound, app, "the fleet", query=query, more=more)
 
@@ -237,7 +238,7 @@ def _loopback() -> tuple[str, ...]:
 
 def _replay(options: argparse.Namespace) -> int:
     from safemargin.audit import AuditLog
-    from safemargin.web.access import Access, find_token
+    from safemargin.web.access import Access, find_page_token
     from safemargin.web.replay_app import create_replay_app
 
     if options.what or options.remote or options.agents is not None:
@@ -245,10 +246,10 @@ def _replay(options: argparse.Namespace) -> int:
     with _listen(options) as bound, AuditLog(options.replay) as log:
         log.check()
         loopback = options.host in _loopback()
-        token = "" if loopback else find_token(options.token_file, options.replay)
-        access = Access(token, page_token_needed=not loopback)
+        page_token = None if loopback else find_page_token(options.replay)
+        access = Access("", page_token)
         app = create_replay_app(log, access, hosts=_loopback() if loopback else ("*",))
-        query = "" if loopback else f"?token={access.page_token}"
+        query = "" if page_token is None else f"?token={page_token}"
         _serve(options, bound, app, "the replay", query=query, more={})
     return OK
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 from collections.abc import Mapping
@@ -16,13 +15,12 @@ SHORTEST_TOKEN = 16
 
 
 class Access:
-    """One secret, two tokens: an agent's token does not let its owner steer others."""
+    """Two tokens that have nothing in common: an agent's does not let its owner steer others."""
 
-    def __init__(self, token: str, *, page_token_needed: bool) -> None:
-        """`token` is the agents'; people's follows from it, and is asked for only if needed."""
+    def __init__(self, token: str, page_token: str | None = None) -> None:
+        """`token` is the agents', `page_token` people's; None: they need none."""
         self.token = token
-        self.page_token = hashlib.sha256(b"safemargin people " + token.encode()).hexdigest()[:32]
-        self.page_token_needed = page_token_needed
+        self.page_token = page_token
 
     def agent(self, headers: Mapping[str, str]) -> bool:
         """Whether the headers of a request hold the agents' token."""
@@ -31,11 +29,11 @@ class Access:
 
     def person(self, cookies: Mapping[str, str]) -> bool:
         """Whether the cookies of a request hold the people's token, where one is needed."""
-        return not self.page_token_needed or _same(cookies.get(COOKIE, ""), self.page_token)
+        return self.page_token is None or self.page(cookies.get(COOKIE, ""))
 
     def page(self, given: str) -> bool:
         """Whether this is the people's token."""
-        return _same(given, self.page_token)
+        return self.page_token is not None and _same(given, self.page_token)
 
 
 def same_site(headers: Mapping[str, str]) -> bool:
@@ -51,11 +49,27 @@ def find_token(given: Path | None, log: Path) -> str:
     """
     if given is None and (told := os.environ.get("SAFEMARGIN_TOKEN")):
         return _checked(told.strip(), "SAFEMARGIN_TOKEN")
-    path = given if given is not None else log.with_name(log.name + "-token")
-    if given is None and not path.exists():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    return _read(given) if given is not None else _made_once(log.with_name(log.name + "-token"))
+
+
+def find_page_token(log: Path) -> str:
+    """People's token: made once beside the log, so that their addresses outlive a restart."""
+    return _made_once(log.with_name(log.name + "-page-token"))
+
+
+def _made_once(path: Path) -> str:
+    """The token in a file that only its owner may read."""
+    if not path.exists():
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise InvalidInput(f"a token cannot be kept in {path}: {error.strerror}") from error
         with os.fdopen(handle, "w") as file:
             file.write(secrets.token_urlsafe(24) + "\n")
+    return _read(path)
+
+
+def _read(path: Path) -> str:
     try:
         return _checked(path.read_text(encoding="utf-8").strip(), str(path))
     except (OSError, UnicodeDecodeError) as error:
