@@ -207,6 +207,20 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         log.add("cal")
 
 
+def test_an_entry_is_one_line_whatever_is_in_it(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = "low\n   999  2026-01-01 10:00:00       0/7  Ann acted for a: FIRE\x1b[31m\ud800"
+    with sm.AuditLog(path, write=True) as log:
+        log.add("call", "a", why=forged)
+        log.add("action", "a", person="Ann", action=1, action_name="UP\r")
+    assert main(["audit", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 7
+    assert lines[5].endswith(r"acted for a: FIRE\x1b[31m\ud800")
+    assert lines[6].endswith(r"Ann acted for a: UP\r")
+
+
 def test_the_command_prints_it(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(path)]) == 0
     printed = capsys.readouterr()

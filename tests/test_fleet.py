@@ -530,11 +530,28 @@ def test_hellos_that_are_refused(text: str, said: str) -> None:
         ({"scores": [1, "2"]}, "scores must be numbers, or null"),
         ({"scores": [1, True]}, "scores must be numbers, or null"),
         ({"scores": [1], "proposed": {}}, "proposed must be an action, got an object"),
+        ({"scores": [10**400]}, "scores must be numbers, or null"),
+        ({"margin": 3, "proxy": 10**400}, "proxy must be a finite number or null"),
+        ({"margin": 3, "proposed": 10**400}, "proposed must be an action, got 1000000"),
     ],
 )
 def test_reports_that_are_refused(message: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         read_report(message)
+
+
+FORGED = "low\n   999  2026-01-01 10:00:00       0/7  Ann acted for arm: FIRE\x1b[31m\ud800"
+PLAIN = r"low\n   999  2026-01-01 10:00:00       0/7  Ann acted for arm: FIRE\x1b[31m\ud800"
+
+
+def test_what_cannot_be_printed_is_spelled_out() -> None:
+    assert read_report({"margin": 1, "why": FORGED}).why == PLAIN
+    assert read_report({"margin": 1, "why": "1\u202f234 · größer"}).why == "1 234 · größer"
+    texts = {"policy": FORGED, "environment": FORGED, "instance": "\n", "on_lost": "\x00"}
+    read = read_hello({"kind": "hello", "name": "a", "action_names": ["UP\r"], **texts})
+    assert read.action_names == (r"UP\r",)
+    assert (read.policy, read.environment) == (PLAIN, PLAIN)
+    assert (read.instance, read.on_lost) == (r"\n", r"\x00")
 
 
 def test_pictures_are_pictures() -> None:
@@ -607,7 +624,7 @@ def test_an_action_from_before_a_stall_is_refused(client: TestClient, log: sm.Au
         agent.send_json({"kind": "decision", "step": 1, "margin": 0, "waits": True})
         while not until(page, "seen").get("waiting"):
             pass
-        for beat in (time.monotonic() - 4, float("nan"), None, "x"):
+        for beat in (time.monotonic() - 4, float("nan"), None, "x", 10**400):
             page.send_json(act(1, beat=beat))
             told = until(page, "note")
             assert told["undone"] == "act"
@@ -802,6 +819,25 @@ def test_malformed_messages_harm_nobody_else(client: TestClient, fleet: Fleet) -
     assert "10 messages could not be read" in fleet.agents[1].reason
 
 
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"margin": 1, "scores": [10**400]},
+        {"margin": 1, "proxy": 10**400},
+        {"margin": 1, "proposed": [10**400]},
+        {"margin": 0, "proxy": 1e39, "call": True, "why": FORGED, "about": {"policy": FORGED}},
+    ],
+)
+def test_strange_numbers_and_texts_harm_nobody_else(
+    client: TestClient, log: sm.AuditLog, decision: dict[str, Any]
+) -> None:
+    answer = client.post("/agents/arm", content=json.dumps(decision), headers=BEARER)
+    assert answer.status_code in (200, 400)
+    with opened_page(client, "Ann") as page:
+        json.loads(page.receive_text(), parse_constant=pytest.fail)  # browsers read no Infinity
+    assert all(entry.text.isprintable() for entry in log)
+
+
 def test_a_flood_is_cut_off(client: TestClient, fleet: Fleet) -> None:
     with client.websocket_connect(AGENTS, headers=BEARER) as agent:
         agent.send_json(hello())
@@ -819,6 +855,8 @@ def test_what_pages_cannot_ask(client: TestClient) -> None:
         assert "the first message must be" in until(page, "error")["text"]
         page.send_json({"do": "hello", "secret": "short"})
         assert "a secret of 16 to 100" in until(page, "error")["text"]
+        page.send_text('{"do": "hello", "secret": "' + "\\ud800" * 20 + '"}')
+        assert "a secret of 16 to 100 printable" in until(page, "error")["text"]
         page.send_json({"do": "hello", "secret": "x" * 20})
         until(page, "fleet")
         page.send_json({"do": "take", "agent": 7})
@@ -855,6 +893,20 @@ def test_a_slow_page_is_told_later_but_all(fleet: Fleet, monkeypatch: pytest.Mon
     page.tell(News(rows=[(0, 0, 0, 0, 0.0, 0)] * 4))
     assert read() == ["fleet"]  # for ever slower ones, the whole state instead
     assert page.skipped == 4
+
+
+def test_the_replay_page_finds_entries_by_number(log: sm.AuditLog) -> None:
+    from safemargin.web.replay_app import create_replay_app
+
+    log.add("server-started", picture=JPEG)
+    with TestClient(create_replay_app(log, Access("")), base_url=ADDRESS) as client:
+        far = 99999999999999999999
+        for after, found in [(0, 1), (1, 0), (far, 0), (-far, 1)]:
+            answer = client.get("/api/entries", params={"after": after})
+            assert len(answer.json()["entries"]) == found
+        assert client.get("/api/entries/1/picture").content == JPEG
+        for number in (2, far, -far):
+            assert client.get(f"/api/entries/{number}/picture").status_code == 404
 
 
 def test_the_pages_load_nothing_from_elsewhere(client: TestClient) -> None:

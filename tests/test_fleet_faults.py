@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -299,6 +301,24 @@ def test_a_flood_harms_nobody_else(address: str) -> None:
             too_large()
         ann.hear("decisions", lambda m: any(row[0] == place for row in m["rows"]))
         assert not loop.overseer.lost
+
+
+def test_a_huge_request_is_refused_before_it_is_read(address: str) -> None:
+    """Its end never comes: who waits for it hears nothing."""
+    port = int(address.rstrip("/").rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as way_in:
+        head = f"POST /agents/huge HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {600 << 20}\r\n"
+        way_in.sendall(f"{head}Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+        way_in.sendall(bytes(3 << 19))
+        answer = b""
+        while b"a message may have 1 MiB" not in answer:
+            heard = way_in.recv(4096)
+            assert heard, answer
+            answer += heard
+        assert answer.startswith(b"HTTP/1.1 400")
+        way_in.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert way_in.recv(4096) == b""  # and it is closed
 
 
 def test_pictures_of_a_remote_agent(address: str) -> None:

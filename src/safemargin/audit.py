@@ -13,6 +13,7 @@ import os
 import sqlite3
 import threading
 import time
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,9 @@ KINDS = {
 }
 """Every kind of entry, as people say it."""
 
+_LARGEST = 2**63 - 1
+"""The largest whole number that SQLite knows."""
+
 _SCHEMA = f"""
 CREATE TABLE about (format TEXT NOT NULL);
 INSERT INTO about VALUES ('{FORMAT}');
@@ -69,6 +73,23 @@ CREATE TRIGGER entries_follow_one_another BEFORE INSERT ON entries
 WHEN NEW.id IS NOT (SELECT COALESCE(MAX(id), 0) + 1 FROM entries)
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only: entries follow one another'); END;
 """
+
+
+def printable(text: str) -> str:
+    """The same in one line that a terminal shows as it is: what cannot be printed is spelled out.
+
+    Texts come from agents, too; none of them may look like an entry of its own.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable()
+        else " "
+        if unicodedata.category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +117,7 @@ class Entry:
         if self.kind == "action":
             said += f": {self.details.get('action_name') or self.details.get('action')}"
         why = self.details.get("why")
-        return f"{said}: {why}" if why else said
+        return printable(f"{said}: {why}" if why else said)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -239,7 +260,7 @@ class AuditLog:
         self, *, agent: str | None = None, after: int = 0, most: int | None = None
     ) -> Iterator[Entry]:
         """Entries in the order in which they happened, of all agents or of one."""
-        left = most
+        left, after = most, max(0, min(after, _LARGEST))
         while left is None or left > 0:
             rows = self._ask(
                 "SELECT id, time, kind, agent, episode, step, person, details, picture IS NOT NULL "
@@ -257,6 +278,8 @@ class AuditLog:
 
     def picture(self, entry: int) -> bytes | None:
         """What there was to see at an entry: a JPEG or PNG file."""
+        if not 0 < entry <= _LARGEST:
+            return None
         rows = self._ask("SELECT picture FROM entries WHERE id = ?", (entry,))
         return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 

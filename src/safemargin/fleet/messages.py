@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from safemargin.audit import printable
 from safemargin.errors import InvalidInput
 
 LONGEST_MESSAGE = 1 << 20
@@ -15,6 +16,8 @@ LONGEST_MESSAGE = 1 << 20
 LARGEST_PICTURE = 512 << 10
 MOST_SCORES = 1024
 MOST_ACTIONS = 256
+LARGEST_ACTION = 2**53
+"""From here on browsers cannot tell whole numbers apart."""
 LONGEST_NAME = 60
 
 PICTURE = b"P"
@@ -78,13 +81,13 @@ def read_hello(message: Mapping[str, Any]) -> Hello:
         raise InvalidInput(f"action_names must be a list of at most {MOST_ACTIONS} texts")
     return Hello(
         name=read_name(message.get("name"), "name"),
-        instance=str(message.get("instance", ""))[:64],
-        action_names=tuple(str(name)[:30] for name in names),
+        instance=_text(message, "instance", "", 64),
+        action_names=tuple(printable(str(name)[:30]) for name in names),
         dimensions=_whole(message, "dimensions", most=MOST_ACTIONS),
         first_action=_whole(message, "first_action", least=-(2**31)),
         policy=_text_or_none(message, "policy"),
         environment=_text_or_none(message, "environment"),
-        on_lost=str(message.get("on_lost", "go-on"))[:20],
+        on_lost=_text(message, "on_lost", "go-on", 20),
     )
 
 
@@ -105,7 +108,7 @@ def read_report(message: Mapping[str, Any]) -> Report:
         outside=message.get("outside") is True,
         muted=message.get("muted") is True,
         void=message.get("void") is True,
-        why=str(message.get("why", ""))[:300],
+        why=_text(message, "why", "", 300),
         waits=message.get("waits") is True,
     )
 
@@ -147,7 +150,7 @@ def read_action(value: Any, hello: Hello, actions: int) -> Any:
         if (
             not isinstance(value, list)
             or len(value) != hello.dimensions
-            or not all(_is_number(each) for each in value)
+            or not all(is_number(each) for each in value)
         ):
             raise InvalidInput(f"an action of {hello.name} is {hello.dimensions} numbers")
         return [float(each) for each in value]
@@ -165,7 +168,7 @@ def _scores(value: Any) -> tuple[float, ...]:
     try:
         # What is not finite comes as null, which JSON has.
         return tuple([math.nan if each is None else _as_number(each) for each in value])
-    except TypeError:
+    except (TypeError, OverflowError):
         raise InvalidInput("scores must be numbers, or null for what is not finite") from None
 
 
@@ -175,15 +178,19 @@ def _as_number(value: Any) -> float:
     raise TypeError
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: Any) -> bool:
+    """Whether it is a number that is finite as a float."""
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
 
 
 def _number(message: Mapping[str, Any], name: str) -> float | None:
     value = message.get(name)
     if value is None:
         return None
-    if not _is_number(value):
+    if not is_number(value):
         raise InvalidInput(f"{name} must be a finite number or null, got {_kind(value)}")
     return float(value)
 
@@ -199,16 +206,20 @@ def _text_or_none(message: Mapping[str, Any], name: str) -> str | None:
     value = message.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidInput(f"{name} must be a text, got {_kind(value)}")
-    return None if value is None else value[:200]
+    return None if value is None else _text(message, name, "", 200)
+
+
+def _text(message: Mapping[str, Any], name: str, default: str, most: int) -> str:
+    return printable(str(message.get(name, default))[:most])
 
 
 def _action_or_none(value: Any) -> Any:
-    if value is None or type(value) is int:
+    if value is None or (type(value) is int and abs(value) < LARGEST_ACTION):
         return value
     if isinstance(value, Sequence) and not isinstance(value, str) and len(value) <= MOST_ACTIONS:
-        return [float(each) for each in value if _is_number(each)]
-    if _is_number(value):
-        return float(value)
+        return [float(each) for each in value if is_number(each)]
+    if type(value) is float and is_number(value):
+        return value
     raise InvalidInput(f"proposed must be an action, got {_kind(value)}")
 
 

@@ -21,7 +21,7 @@ class Track:
         self.count = 0
         """All that were ever added."""
         self._episodes, self._steps, self._margins = np.zeros((3, length), dtype=np.int32)
-        self._proxies = np.zeros(length, dtype=np.float32)
+        self._proxies = np.zeros(length)  # as wide as what agents send: nothing overflows
         self._flags = np.zeros(length, dtype=np.uint8)
 
     def add(self, episode: int, step: int, margin: int, proxy: float | None, flags: int) -> None:
@@ -39,7 +39,7 @@ class Track:
         kept = min(self.count, self._length)
         wanted = kept if most is None else min(kept, most)
         places = np.arange(self.count - wanted, self.count) % self._length
-        proxies = [round(value, 5) for value in self._proxies[places].astype(float).tolist()]
+        proxies = [round(value, 5) for value in self._proxies[places].tolist()]
         return {
             "episodes": self._episodes[places].tolist(),
             "steps": self._steps[places].tolist(),

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError
+from safemargin.fleet.messages import LONGEST_MESSAGE
 from safemargin.fleet.state import Fleet
 from safemargin.web.access import Access, same_site
 from safemargin.web.app import HOSTS
@@ -22,6 +23,7 @@ try:
     from fastapi import FastAPI, HTTPException, Request, WebSocket
     from fastapi.responses import PlainTextResponse
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import ClientDisconnect
 except ImportError as error:
     raise MissingExtra("the fleet page", extra="web") from error
 
@@ -116,7 +118,7 @@ def create_fleet_app(
     async def decide(name: str, request: Request) -> dict[str, Any]:
         admit_agent(request)
         try:
-            return await plain.decide(name, await request.body())
+            return await plain.decide(name, await _body(request))
         except SafemarginError as error:
             raise HTTPException(400, str(error)) from error
 
@@ -130,6 +132,20 @@ def create_fleet_app(
         return {"said": "goodbye"}
 
     return app
+
+
+async def _body(request: Request) -> bytes:
+    """What was sent, refused as soon as it is too long: nobody can fill the memory."""
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > LONGEST_MESSAGE:
+                text = f"a message may have {LONGEST_MESSAGE >> 20} MiB"
+                raise HTTPException(400, text, {"Connection": "close"})
+    except ClientDisconnect:
+        raise HTTPException(400, "the message broke off") from None
+    return bytes(body)
 
 
 async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket
 
 from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.fleet.agents import Agent
-from safemargin.fleet.messages import read_json, read_name
+from safemargin.fleet.messages import is_number, read_json, read_name
 from safemargin.fleet.people import Person
 from safemargin.fleet.state import Fleet
 from safemargin.web.connections import REFUSED, Bucket, Connection
@@ -139,8 +139,8 @@ class PageConnection(Connection):
 
     def _begin(self, message: dict[str, Any]) -> None:
         secret = message.get("secret")
-        if not isinstance(secret, str) or not 16 <= len(secret) <= 100:
-            raise InvalidInput("a hello needs a secret of 16 to 100 characters")
+        if not isinstance(secret, str) or not 16 <= len(secret) <= 100 or not secret.isprintable():
+            raise InvalidInput("a hello needs a secret of 16 to 100 printable characters")
         name = message.get("name")
         told = None if name is None else read_name(name, "your name")
         self.person = self.fleet.arrive(secret, told)
@@ -175,7 +175,7 @@ class PageConnection(Connection):
         """InvalidInput for what was asked before the server or the network stalled."""
         if beat is None and wanted != "act":
             return
-        if type(beat) not in (int, float):
+        if not is_number(beat):
             raise InvalidInput("an action needs the number of the last beat that the page heard")
         age = time.monotonic() - beat
         if not age <= OLDEST:

@@ -9,7 +9,7 @@ from typing import Any
 
 from safemargin.errors import InvalidInput
 from safemargin.fleet.agents import Agent
-from safemargin.fleet.messages import LONGEST_MESSAGE, read_hello, read_json, read_report
+from safemargin.fleet.messages import read_hello, read_json, read_report
 from safemargin.fleet.state import Fleet
 from safemargin.web.connections import AGENT_RATE, Bucket
 
@@ -86,8 +86,6 @@ class PlainAgents:
 
     async def decide(self, name: str, body: bytes) -> dict[str, Any]:
         """One decision; where it waits, the answer comes once a person has acted."""
-        if len(body) > LONGEST_MESSAGE:
-            raise InvalidInput(f"a message may have {LONGEST_MESSAGE >> 20} MiB")
         message = read_json(body)
         report = read_report(message)
         known = self._find(name, message)
