@@ -895,6 +895,44 @@ def test_a_slow_page_is_told_later_but_all(fleet: Fleet, monkeypatch: pytest.Mon
     assert page.skipped == 4
 
 
+def pictured(fleet: Fleet, agents: int) -> None:
+    for number in range(agents):
+        fleet.see(fleet.join(Hello(f"a{number}", "1"), Link()), number, JPEG)
+
+
+def test_a_page_of_300_agents_with_pictures(client: TestClient, fleet: Fleet) -> None:
+    assert client.portal is not None
+    client.portal.call(pictured, fleet, 300)
+    with opened_page(client, "Ann") as page:
+        for step in (0, 1):
+            missing = set(range(300))
+            while missing:
+                message = page.receive()
+                assert message["type"] != "websocket.close", message
+                if message.get("bytes"):
+                    missing.discard(int.from_bytes(message["bytes"][:2], "big"))
+            if not step:  # … and once more, all in one round
+                client.portal.call(lambda: [fleet.see(each, 1, JPEG) for each in fleet.agents])
+
+
+def test_a_slow_page_sees_every_agent(fleet: Fleet) -> None:
+    from safemargin.web.page_connection import MOST_PICTURES, News, PageConnection
+
+    pictured(fleet, 300)
+    page = PageConnection(None, fleet)  # type: ignore[arg-type]
+    found: list[int] = []
+    for _ in range(5):
+        for _ in range(3):  # three rounds of new pictures before it has read those of one
+            page.tell(News(pictured=set(range(300))))
+            assert page.outgoing.qsize() == MOST_PICTURES
+        while page.outgoing.qsize():
+            message = page.outgoing.get_nowait()
+            assert isinstance(message, bytes)
+            found.append(int.from_bytes(message[:2], "big"))
+    assert set(found) == set(range(300))
+    assert page.ending is None
+
+
 def test_the_replay_page_finds_entries_by_number(log: sm.AuditLog) -> None:
     from safemargin.web.replay_app import create_replay_app
 

@@ -22,6 +22,8 @@ MOST_ROWS = 200_000
 """Decisions that wait for a slow page; one that is still slower gets the whole state instead."""
 BUSY = 4
 """With so many messages on their way, a page is told no more; what is new is put together."""
+MOST_PICTURES = 64
+"""Pictures of one round; the others come with the next."""
 
 OLDEST = 3.0
 """Seconds since the last beat that a page heard, from which on what it asks for is refused."""
@@ -56,6 +58,7 @@ class PageConnection(Connection):
         self.skipped = 0
         """Decisions that the page was never told of, since it read too slowly for too long."""
         self._news = News()
+        self._next_picture = 0
         self._bucket = Bucket(PAGE_RATE)
 
     def send(self, message: dict[str, Any] | str | bytes) -> None:
@@ -69,12 +72,13 @@ class PageConnection(Connection):
         waiting.add(news)
         if len(waiting.rows) > MOST_ROWS:
             self.skipped += len(waiting.rows)
-            self._news = News()
+            self._news = News(pictured=waiting.pictured)
             self.send(self.fleet.snapshot())
             return
         if self.outgoing.qsize() >= BUSY:
             return
-        self._news = News()
+        shown = self._round_of(waiting.pictured)
+        self._news = News(pictured=waiting.pictured - set(shown))
         agents = self.fleet.agents
         if waiting.changed:
             told = [agents[place].to_dict() for place in sorted(waiting.changed)]
@@ -84,13 +88,21 @@ class PageConnection(Connection):
             self.send(json.dumps(message, separators=(",", ":")))
         if waiting.entries:
             self.send({"kind": "entries", "entries": waiting.entries})
-        for place in sorted(waiting.pictured):
+        for place in shown:
             self.send(agents[place].picture_message())
         looked = self.looks_at
         if looked is not None and (
             looked in waiting.changed or any(row[0] == looked for row in waiting.rows)
         ):
             self.send({"kind": "seen", **agents[looked].seen()})
+
+    def _round_of(self, pictured: set[int]) -> list[int]:
+        """The next few agents to show; goes on after the last of the round before."""
+        first = self._next_picture
+        shown = sorted(pictured, key=lambda place: (place < first, place))[:MOST_PICTURES]
+        if shown:
+            self._next_picture = shown[-1] + 1
+        return shown
 
     def beat(self) -> None:
         """A sign of life; the page sends its number back with what it wants done."""
@@ -147,9 +159,7 @@ class PageConnection(Connection):
         self.send(self.fleet.snapshot())
         self.beat()
         self.send({"kind": "you", "name": self.person.name})
-        for agent in self.fleet.agents:
-            if agent.picture is not None:
-                self.send(agent.picture_message())
+        self._news.pictured |= {each.index for each in self.fleet.agents if each.picture}
         self.fleet.pages.add(self)
         self.fleet.pace_pictures()
 
