@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,38 @@ def test_what_the_server_refuses(address: str) -> None:
         pytest.raises(InvalidInput, match="refuses 'x': an agent named 'x' is connected already"),
     ):
         overseer(address, "x")
+
+
+def refused_at_first(network: Network, name: str, said: str) -> sm.RemoteOverseer:
+    """An agent that finds no server when it begins, and is refused by the first it reaches."""
+    network.stalled = True
+    away = overseer(network.address, name, on_lost="hold", hold_action=7, lost_after=0.5)
+    network.stalled = False
+    wait_until(lambda: said in away.last_error, "the refusal")
+    for _ in range(20):
+        assert away.decide(0, scores=SCORES) == 7  # whoever refuses it does not oversee it
+        time.sleep(0.02)
+    return away
+
+
+def test_an_agent_whose_name_is_held_at_first(address: str) -> None:
+    network = Network(int(address.rstrip("/").rpartition(":")[2]))
+    with overseer(address, "held"):
+        away = refused_at_first(network, "held", "an agent named 'held' is connected already")
+    with Loop(away) as loop:
+        wait_until(lambda: 0 in loop.did, "the agent to be welcome")
+    network.close()
+
+
+def test_an_agent_whose_token_is_wrong_at_first(address: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("another token than that of the tests")
+    with running(tmp_path, "--remote", "--token-file", str(tmp_path / "token")) as other:
+        network = Network(other.port)
+        away = refused_at_first(network, "unknown", "wrong or missing token")
+        network.target = int(address.rstrip("/").rpartition(":")[2])
+    with Loop(away) as loop:
+        wait_until(lambda: 0 in loop.did, "the agent to be welcome")
+    network.close()
 
 
 def test_a_server_that_is_away_from_the_start() -> None:

@@ -67,7 +67,8 @@ class RemoteOverseer:
         a person who has taken over and does not act for so many seconds is passed over; None:
         wait. `wait`: seconds that a call waits for somebody to take over. `dimensions`: of
         continuous actions. `policy`: it or its identity, for the server to check its margins.
-        InvalidInput where the server refuses the agent; one that is away is not an error.
+        InvalidInput where the server refuses the agent; one that is away is not an error, and if
+        it refuses the agent later, that is in `last_error` and tried again.
         """
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
@@ -106,7 +107,8 @@ class RemoteOverseer:
         self._outgoing: queue.Queue[str | bytes | None] = queue.Queue(LONGEST_QUEUE)
         self._heard_at = -math.inf
         self._refused: str | None = None
-        self._answered = threading.Event()  # welcomed or refused
+        self._answered = threading.Event()  # welcomed, refused, or not in time
+        self._answering = threading.Lock()
         self._closing = threading.Event()
         self._connection: Any = None
         self._episode = self._step = 0
@@ -118,6 +120,8 @@ class RemoteOverseer:
             raise MissingExtra("a remote overseer", extra="web") from error
         self._thread.start()
         self._answered.wait(lost_after)
+        with self._answering:  # from here on no refusal is final
+            self._answered.set()
         if self._refused is not None:
             self.close()
             raise InvalidInput(f"the server refuses {name!r}: {self._refused}")
@@ -308,7 +312,6 @@ class RemoteOverseer:
             if self._refused is None:
                 self._closing.wait(pause)
             pause = min(2 * pause, SLOWEST_TRY)
-        self._answered.set()
 
     def _talk(self) -> None:
         from websockets.sync.client import connect
@@ -338,11 +341,14 @@ class RemoteOverseer:
                 self.sent += 1
 
     def _listen(self, connection: Any) -> None:
+        welcome = False
         try:
             for text in connection:
-                self._heard_at = time.monotonic()
                 message = json.loads(text)
                 kind = message.get("kind")
+                welcome = welcome or kind == "welcome"
+                if welcome:  # a server that refuses the agent is as good as lost
+                    self._heard_at = time.monotonic()
                 if kind == "welcome":
                     # What the last connection said is no longer sure; the server says it anew.
                     if not message.get("taken"):
@@ -352,8 +358,8 @@ class RemoteOverseer:
                     self.acknowledged = int(message.get("decisions", 0))
                 elif kind in ("error", "closed"):
                     self.last_error = str(message.get("text", ""))
-                    if kind == "closed" and not self._answered.is_set():
-                        self._refused = self.last_error
+                    if kind == "closed":
+                        self._refuse()
                 else:
                     self.steering.heard(message)
         except Exception as error:  # noqa: BLE001
@@ -366,10 +372,16 @@ class RemoteOverseer:
         if response is not None and response.status_code in (401, 403):
             said = bytes(response.body or b"").decode(errors="replace").strip()
             self.last_error = said or f"HTTP {response.status_code}"
-            if not self._answered.is_set():  # later on, the token may be put right again
-                self._refused = self.last_error
+            self._refuse()
             return
         self.last_error = f"{type(error).__name__}: {error}"
+
+    def _refuse(self) -> None:
+        """Final while the constructor waits; later on, a name or token may be put right again."""
+        with self._answering:
+            if not self._answered.is_set():
+                self._refused = self.last_error
+                self._answered.set()
 
 
 def _finite(value: float) -> float | None:
