@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 TOKEN = "the token of the tests"
@@ -23,12 +23,15 @@ TOKEN = "the token of the tests"
 class Server:
     """`safemargin watch --remote` in a process of its own."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, port: int = 0, stderr: IO[str] | None = None
+    ) -> None:
         command = [sys.executable, "-m", "safemargin.cli", "watch", "--json", "--no-browser"]
         log = ["--log", str(folder / "watch.db"), "--port", str(port)]
         self.process = subprocess.Popen(
             [*command, *log, *(arguments or ["--remote"])],
             stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             env={**os.environ, "SAFEMARGIN_TOKEN": TOKEN},
         )
@@ -61,8 +64,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *arguments: str, port: int = 0) -> Iterator[Server]:
-    server = Server(folder, *arguments, port=port)
+def running(
+    folder: Path, *arguments: str, port: int = 0, stderr: IO[str] | None = None
+) -> Iterator[Server]:
+    server = Server(folder, *arguments, port=port, stderr=stderr)
     try:
         yield server
     finally:

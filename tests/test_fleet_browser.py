@@ -191,6 +191,23 @@ def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -
     assert not page.complaints()
 
 
+def test_people_elsewhere_who_cannot_be_told(chromium: webdriver.Chrome, folder: Path) -> None:
+    own = folder / "untold"
+    own.mkdir()
+    with running(own, *options(folder), "--webhook", "http://127.0.0.1:9") as server:
+        page = opened(chromium, server)
+        assert page.script("document.getElementById('away').hidden")
+        with sm.RemoteOverseer(server.address, name="far away", token=TOKEN) as away:
+            away.decide(0, scores=[200.0, 0.0])
+            page.wait("!document.getElementById('away').hidden")
+        assert page.text("away") == (
+            "People who do not look here are not told of calls: the webhook fails. "
+            "The server's output says why."
+        )
+        assert not page.complaints()
+        page.driver.get("about:blank")
+
+
 def test_an_agent_that_is_lost_while_i_steer_and_dismissed(page: Page, server: Server) -> None:
     from websockets.sync.client import connect
 

@@ -298,6 +298,9 @@ def test_a_server_that_is_away_from_the_start() -> None:
 def test_options_that_cannot_be() -> None:
     with pytest.raises(InvalidInput, match="must be like http://host:8718, got somewhere"):
         sm.RemoteOverseer("somewhere", name="x")
+    for wrong in ("http://[x", "http://x:99999"):
+        with pytest.raises(InvalidInput, match="must be like http://host:8718, got http://"):
+            sm.RemoteOverseer(wrong, name="x")
     with pytest.raises(InvalidInput, match="on_lost='halt' is unknown; did you mean 'hold'"):
         sm.RemoteOverseer("http://localhost", name="x", on_lost="halt")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="lost_after must be above 0 s"):

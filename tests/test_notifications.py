@@ -65,9 +65,24 @@ def test_a_webhook_that_fails_is_counted_and_not_raised(server: Any) -> None:
         hook(CALL)
     assert hook.failed == 1
     assert "500" in hook.last_error
+    told: list[str] = []
     with Webhook("http://127.0.0.1:9", timeout=2) as hook:
+        hook.on_failure = lambda notifier: told.append(notifier.last_error)
         hook(CALL)
-    assert hook.failed == 1
+        hook(DRIFT)
+    assert hook.failed == 2
+    assert hook.failing
+    assert [each[:8] for each in told] == ["URLError"] * 2
+
+
+def test_what_failed_once_may_work_again(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    code = "import os, sys; sys.exit(not os.path.exists(sys.argv[1]))"
+    with Command([sys.executable, "-c", code, str(gate)]) as command:
+        command.on_failure = lambda notifier: gate.touch()
+        command(CALL)
+        command(CALL)
+    assert (command.failed, command.delivered, command.failing) == (1, 1, False)
 
 
 def test_a_command_reads_the_event(tmp_path: Path) -> None:
@@ -121,6 +136,9 @@ def test_what_cannot_be() -> None:
         InvalidInput, match=r"needs an http:// or https:// address, got 'file:///x'"
     ):
         Webhook("file:///x")
+    for wrong in ("http://[x", "http://x:99999", "http://"):
+        with pytest.raises(InvalidInput, match="needs an http:// or https:// address"):
+            Webhook(wrong)
     with pytest.raises(InvalidInput, match="a command is a list of arguments"):
         Command("rm -rf")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="kind of event 'calls' is unknown; did you mean 'call'"):

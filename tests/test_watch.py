@@ -7,6 +7,7 @@ import hashlib
 import json
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,29 @@ def test_nothing_that_an_agent_knows_opens_the_page(tmp_path: Path) -> None:
     assert kept.stat().st_mode & 0o077 == 0
 
 
+def test_people_who_cannot_be_told(tmp_path: Path) -> None:
+    failing = ["--webhook", "http://127.0.0.1:9", "--run", f"{sys.executable} -c 'exit(3)'"]
+    said = tmp_path / "said"
+    with said.open("w") as errors, running(tmp_path, "--remote", *failing, stderr=errors) as server:
+        with (
+            Person(server.address, "Ann") as ann,
+            sm.RemoteOverseer(server.address, name="arm", token=TOKEN) as agent,
+        ):
+            assert ann.fleet["about"]["notify_fault"] == ""
+            monitor = sm.Monitor(margins(), tolerance=1.0, call_at=2)
+            agent.decide(0, decision=monitor.step(np.array([0.0, 9.0])))
+            told = ann.hear("faults", lambda message: " and " in message["notify_fault"])
+            assert told["notify_fault"] == "the webhook and the command fail"
+        with Person(server.address, "Ben") as ben:
+            assert ben.fleet["about"]["notify_fault"] == "the webhook and the command fail"
+        server.stop()
+    printed = said.read_text()
+    assert "safemargin: the webhook failed: URLError" in printed
+    assert "safemargin: the command failed: CalledProcessError" in printed
+    assert "the webhook failed for 1 of 1 messages; the last: URLError" in printed
+    assert "Traceback" not in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -296,7 +320,11 @@ def test_nothing_that_an_agent_knows_opens_the_page(tmp_path: Path) -> None:
         (["P", "M", "--wait", "-1"], "--wait must be 0 to 3600 s"),
         (["P", "M", "--seed", "-1"], "--seed must be at least 0"),
         (["--remote", "--webhook", "x"], "a webhook needs an http:// or https:// address"),
+        (["--remote", "--webhook", "http://[x"], "a webhook needs an http:// or https:// address"),
+        (["--remote", "--webhook", "http://x:99999"], "a webhook needs an http:// or https://"),
         (["--remote", "--run", ""], "a command is a list of arguments"),
+        (["--remote", "--run", "echo 'x"], "--run cannot be read: No closing quotation"),
+        (["--remote", "--run", "/no/such/command x"], "there is no command '/no/such/command'"),
         (["--replay", "none.db"], "there is no audit log none.db"),
         (["--replay", "none.db", "--remote"], "--replay shows a log and runs no agents"),
         (["zoo:cartpole", "none.json"], "none.json"),

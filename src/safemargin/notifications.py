@@ -6,6 +6,7 @@ their own. A message that cannot be delivered is counted, never raised into the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -15,8 +16,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 from safemargin.decisions import Event
 from safemargin.errors import InvalidInput, did_you_mean
@@ -55,6 +56,10 @@ class Notifier(ABC):
         self.dropped = 0
         self.last_error = ""
         """Why the last message that failed did so."""
+        self.failing = False
+        """Whether the last message of all failed."""
+        self.on_failure: Callable[[Notifier], Any] = lambda notifier: None
+        """Called after each message that failed, from the notifier's own thread."""
         self._queue: queue.Queue[Event | None] = queue.Queue(LONGEST_QUEUE)
         self._last = -float("inf")
         self._closed = False
@@ -105,8 +110,21 @@ class Notifier(ABC):
             except Exception as error:  # noqa: BLE001  whatever it is, the agent goes on
                 self.failed += 1
                 self.last_error = f"{type(error).__name__}: {error}"
+                self.failing = True
+                with contextlib.suppress(Exception):
+                    self.on_failure(self)
             else:
                 self.delivered += 1
+                self.failing = False
+
+
+def is_address(url: str, schemes: Collection[str]) -> bool:
+    """Whether it names a host and, if at all, a port that can be."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # e.g. half of an IPv6 address, or the port 99999
+        return False
 
 
 class Webhook(Notifier):
@@ -123,8 +141,7 @@ class Webhook(Notifier):
         at_most_every: float = 0.0,
     ) -> None:
         """`extra` is added to every message, e.g. {"text": "the agent calls"} for a chat."""
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_address(url, ("http", "https")):
             raise InvalidInput(f"a webhook needs an http:// or https:// address, got {url!r}")
         self.url = url
         self.headers = {"Content-Type": "application/json", **(headers or {})}

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, MissingExtra, OverseerLost
+from safemargin.notifications import is_address
 from safemargin.steering import LOOK_AGAIN, OnLost, Steering, check_on_lost
 
 LONGEST_QUEUE = 512
@@ -70,9 +71,9 @@ class RemoteOverseer:
         InvalidInput where the server refuses the agent; one that is away is not an error, and if
         it refuses the agent later, that is in `last_error` and tried again.
         """
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
+        if not is_address(address, ("http", "https", "ws", "wss")):
             raise InvalidInput(f"the server's address must be like http://host:8718, got {address}")
+        parts = urlsplit(address)
         if not lost_after > 0 or (patience is not None and not patience >= 0) or not wait >= 0:
             raise InvalidInput("lost_after must be above 0 s, patience and wait at least 0 s")
         secure = parts.scheme in ("https", "wss")

@@ -7,6 +7,7 @@ import gc
 import json
 import math
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -59,6 +60,9 @@ def _watch(options: argparse.Namespace) -> int:
     finally:
         for notifier in notifiers:
             notifier.close(timeout=5)
+            if notifier.failed:
+                count = f"{notifier.failed} of {notifier.failed + notifier.delivered}"
+                _tell_failure(notifier, f"failed for {count} messages; the last")
     return OK
 
 
@@ -102,12 +106,38 @@ def _notifiers(options: argparse.Namespace) -> list[Notifier]:
     """Whoever is told of calls besides the page."""
     from safemargin.notifications import Command, Webhook
 
+    command = None if options.to_run is None else _command(options.to_run)
     found: list[Notifier] = []
     if options.webhook is not None:
         found.append(Webhook(options.webhook, at_most_every=NOTIFY_AT_MOST))
-    if options.to_run is not None:
-        found.append(Command(shlex.split(options.to_run), at_most_every=NOTIFY_AT_MOST))
+    if command is not None:
+        found.append(Command(command, at_most_every=NOTIFY_AT_MOST))
+    for notifier in found:
+        notifier.on_failure = _tell_first_failure
     return found
+
+
+def _command(text: str) -> list[str]:
+    """The command's words; InvalidInput where it cannot be run."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidInput(f"--run cannot be read: {error}") from error
+    if words and shutil.which(words[0]) is None:
+        raise InvalidInput(f"--run: there is no command {words[0]!r} that can be run here")
+    return words
+
+
+def _tell_first_failure(notifier: Notifier) -> None:
+    if notifier.failed == 1:
+        _tell_failure(notifier, "failed")
+
+
+def _tell_failure(notifier: Notifier, what: str) -> None:
+    from safemargin.audit import printable
+
+    text = f"the {type(notifier).__name__.lower()} {what}: {notifier.last_error}"
+    print(f"safemargin: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _check(options: argparse.Namespace) -> None:

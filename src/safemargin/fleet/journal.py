@@ -10,6 +10,7 @@ from safemargin.decisions import Event
 from safemargin.errors import AuditLogError, InvalidInput
 from safemargin.fleet.agents import Agent
 from safemargin.fleet.people import Person
+from safemargin.notifications import Notifier
 
 RECENT = 60
 """Entries that a page shows when it opens."""
@@ -38,6 +39,26 @@ class Journal:
         self.pages: set[Page] = set()
         self.listeners: list[Callable[[Event], Any]] = []
         """Called with calls, their ends and drift, as those of a monitor are."""
+
+        self._told_faults = self.faults()
+
+    def faults(self) -> dict[str, str]:
+        """What does not work now: writing the log, telling people who do not look."""
+        failing = [
+            f"the {type(each).__name__.lower()}"
+            for each in self.listeners
+            if isinstance(each, Notifier) and each.failing
+        ]
+        verb = "fails" if len(failing) == 1 else "fail"
+        told = f"{' and '.join(failing)} {verb}" if failing else ""
+        return {"log_fault": self.fault, "notify_fault": told}
+
+    def tell_faults(self) -> None:
+        """Tell all pages, if something else works or does not work than the last time."""
+        faults = self.faults()
+        if faults != self._told_faults:
+            self._told_faults = faults
+            self._to_all({"kind": "faults", **faults})
 
     def record(
         self,

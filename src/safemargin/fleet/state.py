@@ -370,7 +370,7 @@ class Fleet:
         return {
             "kind": "fleet",
             "now": time.time(),
-            "about": {**self.about, "log_fault": self.journal.fault, "on_lost": self.on_lost},
+            "about": {**self.about, **self.journal.faults(), "on_lost": self.on_lost},
             "agents": [agent.to_dict(trend=True) for agent in self.agents],
             "recent": [entry.to_dict() for entry in self.journal.recent],
         }

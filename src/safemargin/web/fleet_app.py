@@ -165,6 +165,7 @@ async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:
                 if agent.link is not None:
                     agent.link.send({"kind": "beat", "decisions": agent.track.count})
             plain.sweep()
+            fleet.journal.tell_faults()
             with contextlib.suppress(SafemarginError):
                 fleet.mind_absence()
 

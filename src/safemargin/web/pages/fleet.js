@@ -101,10 +101,14 @@ function showAway() {
 }
 
 function showReached() {
-  const fault = view.about.log_fault;
+  const { log_fault: log, notify_fault: notify } = view.about;
+  const faults = [
+    log && `The log is not written: ${log}`,
+    notify && `People who do not look here are not told of calls: ${notify}. The server's output says why.`,
+  ].filter(Boolean);
   document.body.classList.remove("away");
-  byId("away").hidden = !fault;
-  byId("away").textContent = fault ? "The log is not written: " + fault : "";
+  byId("away").hidden = !faults.length;
+  byId("away").textContent = faults.join(" ");
 }
 
 // A server or network that stalls closes nothing: only its silence tells.
@@ -153,6 +157,9 @@ function heard(message) {
   } else if (message.kind === "beat") {
     view.beat = message.beat;
     if (view.stalled) comeBack();  // not earlier: what is asked for with an older beat is refused
+  } else if (message.kind === "faults") {
+    Object.assign(view.about, message);
+    if (view.connected) showReached();
   } else if (message.kind === "agents") {
     view.offset = message.now - Date.now() / 1000;
     for (const told of message.agents) changed(told);
