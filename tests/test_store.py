@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from mounts import READ_ONLY, python_on
 
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
 from safemargin.records import Episode, EpisodeKey, Estimate, Measurement, Moment
@@ -226,6 +227,43 @@ def test_a_copied_folder_is_the_study(store: Store, tmp_path: Path) -> None:
     assert [path.name for path in store.folder.iterdir()] == [DATABASE]
     shutil.copytree(store.folder, tmp_path / "copy")
     assert Store.open(tmp_path / "copy").episode(KEY).seed == 11
+
+
+COUNT = """
+import sys
+from pathlib import Path
+from safemargin.errors import StudyError
+from safemargin.store import Store
+try:
+    print(len(Store.open(Path(sys.argv[1])).episode_outlines()))
+except StudyError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.parametrize("left", ["writer", "log and index", "log", "empty log", "nothing"])
+def test_a_study_that_may_only_be_read_is_read_whole(
+    store: Store, tmp_path: Path, left: str
+) -> None:
+    store.add_episodes([an_episode()], seconds=0.1)
+    folder = store.folder if left == "writer" else tmp_path / "archive"
+    if left in ("empty log", "nothing"):
+        store.close()
+    if left != "writer":
+        shutil.copytree(store.folder, folder)  # of an open study: what kill -9 would leave
+    log, index = folder / f"{DATABASE}-wal", folder / f"{DATABASE}-shm"
+    assert log.exists() == index.exists() == (left not in ("empty log", "nothing"))
+    if left == "log":
+        index.unlink()
+    if left == "empty log":
+        log.touch()
+    done = python_on(READ_ONLY, folder, "-c", COUNT, str(folder))
+    if left == "log":
+        assert done.stdout.startswith(f"StudyError: {folder / DATABASE} cannot be read where it is")
+        assert "copy the whole folder to such a place" in done.stdout
+        assert len(Store.open(folder).episode_outlines()) == 1  # where it can be written
+    else:
+        assert done.stdout == "1\n", done.stderr
 
 
 def test_meta_is_json(store: Store) -> None:

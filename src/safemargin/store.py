@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
+from safemargin.read_only import open_read_only
 from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement, Moment, Phase
 
 FORMAT = 2
@@ -169,11 +170,8 @@ class Store:
                 connection.execute("PRAGMA journal_mode = WAL")
                 # FULL: a piece reported as finished survives a power cut, not only a kill.
                 connection.execute("PRAGMA synchronous = FULL")
-            else:  # an archived study: SQLite may not even make its helper files
-                address = f"{database.absolute().as_uri()}?immutable=1"
-                connection = sqlite3.connect(
-                    address, uri=True, isolation_level=None, check_same_thread=False
-                )
+            else:
+                connection = open_read_only(database, refusal=StudyError)
             store = cls(folder, connection)
             problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             found = store.meta("format")

@@ -1,0 +1,32 @@
+"""Python on a disk with a fault; nobody else sees that disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro,nosuid,nodev,noexec "$0"'
+
+
+def python_on(mount: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python …`, once the shell command `mount` has been done to the folder ($0)."""
+    alone = ["unshare", "--mount"]
+    if sys.platform != "linux":
+        pytest.skip("a mount of one's own is Linux's")
+    if os.geteuid() != 0:
+        alone += ["--user", "--map-root-user"]
+    try:
+        subprocess.run([*alone, "sh", "-c", mount, folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    return subprocess.run(
+        [*alone, "sh", "-c", f'{mount} && exec "$@"', folder, sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
