@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import multiprocessing
+import os
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +20,7 @@ from hypothesis.extra import numpy as hnp
 from mounts import READ_ONLY, python_on
 
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
+from safemargin.folders import put_in_place
 from safemargin.records import Episode, EpisodeKey, Estimate, Measurement, Moment
 from safemargin.store import DATABASE, ENTRIES, Store, pack, unpack
 
@@ -140,6 +146,63 @@ def test_there_is_no_study(tmp_path: Path) -> None:
 def test_a_study_is_not_made_twice(store: Store) -> None:
     with pytest.raises(StudyError, match="already holds a study"):
         Store.create(store.folder, {})
+
+
+def make_studies(folder: Path, who: int, barrier: Any, told: Any) -> None:
+    """Be one of several that make the same studies at the same moments."""
+    for number in range(ROUNDS):
+        barrier.wait(60)
+        entries = {**dict.fromkeys(ENTRIES, ""), "who": who}
+        try:
+            with contextlib.closing(Store.create(folder / str(number), entries)) as made:
+                made.set_meta("went on", True)
+            told.put((number, who, "made"))
+        except StudyError as error:
+            told.put((number, who, str(error)))
+
+
+ROUNDS = 30
+
+
+def test_of_several_that_make_a_study_at_once_one_succeeds(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    barrier, told = spawn.Barrier(3), spawn.Queue()
+    rivals = [
+        spawn.Process(target=make_studies, args=(tmp_path, who, barrier, told), daemon=True)
+        for who in range(3)
+    ]
+    for rival in rivals:
+        rival.start()
+    heard = [told.get(timeout=60) for _ in range(3 * ROUNDS)]
+    for rival in rivals:
+        rival.join(60)
+    for number in range(ROUNDS):
+        folder = tmp_path / str(number)
+        said = {who: text for which, who, text in heard if which == number}
+        winners = [who for who, text in said.items() if text == "made"]
+        assert len(winners) == 1, said
+        refusals = {text for text in said.values() if text != "made"}
+        assert refusals == {f"{folder} already holds a study"}
+        assert [path.name for path in folder.iterdir()] == [DATABASE]
+        study = Store.open(folder)
+        assert (study.meta("who"), study.meta("went on")) == (winners[0], True)
+        study.close()
+
+
+def test_a_disk_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAT and some network disks; none of them can be mounted in every test run."""
+
+    def refuse(*names: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    Store.create(tmp_path / "study", dict.fromkeys(ENTRIES, "")).close()
+    assert [path.name for path in (tmp_path / "study").iterdir()] == [DATABASE]
+    draft, taken = tmp_path / "draft", tmp_path / "study" / DATABASE
+    draft.touch()
+    with pytest.raises(FileExistsError):
+        put_in_place(draft, taken)
+    assert taken.stat().st_size > 0
 
 
 @pytest.mark.parametrize("kind", ["text", "empty", "truncated", "scrambled"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sqlite3
@@ -33,6 +34,7 @@ from safemargin.errors import (
     NotMeasurable,
     PolicyFault,
     StudyBusy,
+    StudyError,
     StudyIncomplete,
     StudyMismatch,
 )
@@ -320,6 +322,47 @@ def test_two_collections_at_once(finished: Path) -> None:
         pytest.raises(StudyBusy, match="another process is collecting"),
     ):
         second.collect(14, 12)
+
+
+class Together:
+    """Rivals wait for one another where the doctor is done and the study is about to be made."""
+
+    def __init__(self, barrier: Any) -> None:
+        self.barrier = barrier
+
+    def stage(self, name: str, *, total: int, done: int) -> None: ...
+
+    def advance(self, steps: int) -> None:
+        self.barrier.wait(60)
+
+
+def begin_together(folder: Path, barrier: Any, told: Any) -> None:
+    small = sm.Settings(n_values=(1,), trials=2, opening=6)
+    for number in range(2):
+        try:
+            with create(folder / str(number), settings=small, progress=Together(barrier)) as study:
+                study.collect(natural=2, spread=2, workers=1)
+            told.put("collected")
+        except StudyError as error:
+            told.put(str(error))
+
+
+def test_two_that_begin_the_same_study_at_once(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    barrier, told = spawn.Barrier(2), spawn.Queue()
+    arguments = (tmp_path, barrier, told)
+    rivals = [spawn.Process(target=begin_together, args=arguments, daemon=True) for _ in range(2)]
+    for rival in rivals:
+        rival.start()
+    heard = [told.get(timeout=60) for _ in range(2 * 2)]
+    for rival in rivals:
+        rival.join(60)
+    assert heard.count("collected") >= 2
+    busy = "another process is collecting into"
+    assert all(text == "collected" or text.startswith(busy) for text in heard)
+    for number in range(2):
+        with sm.Study.open(tmp_path / str(number)) as study:
+            assert study.status().moments == {"natural": 2, "spread": 2}
 
 
 def test_an_empty_study_says_so(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ SafemarginError
 ├── StudyError              a study on disk cannot serve the request
 │   ├── StudyMismatch       another policy, environment or settings than the study was made with
 │   ├── StudyIncomplete     not enough in it yet for what was asked
+│   ├── StudyExists         there is one already where a new one was to be made
 │   ├── StudyCorrupt        the database cannot be read
 │   └── StudyBusy           another process is collecting into it
 ├── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
@@ -81,6 +82,10 @@ class StudyMismatch(StudyError):
 
 class StudyIncomplete(StudyError):
     """Not enough in the study yet for what was asked."""
+
+
+class StudyExists(StudyError):
+    """There is a study already where a new one was to be made."""
 
 
 class StudyCorrupt(StudyError):

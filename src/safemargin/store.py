@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
+from safemargin.errors import StudyBusy, StudyCorrupt, StudyError, StudyExists
+from safemargin.folders import held, put_in_place
 from safemargin.read_only import open_read_only
 from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement, Moment, Phase
 
@@ -124,24 +126,26 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path, meta: Mapping[str, Any]) -> Store:
-        """A new, empty study; the folder may exist but must not hold a study."""
+        """A new, empty study; StudyExists where the folder holds one, if only since a moment."""
         database = folder / DATABASE
-        if database.exists():
-            raise StudyError(f"{folder} already holds a study")
         with _disk_errors(folder):
+            if database.exists():
+                raise StudyExists(f"{folder} already holds a study")
             folder.mkdir(parents=True, exist_ok=True)
-            # Build aside and rename, so that a study is there as a whole or not at all.
-            draft = folder / (DATABASE + ".new")
-            draft.unlink(missing_ok=True)
-            connection = sqlite3.connect(draft)
-            connection.executescript(SCHEMA)
-            connection.executemany(
-                "INSERT INTO meta VALUES (?, ?)",
-                [(name, _dumps(value)) for name, value in {"format": FORMAT, **meta}.items()],
-            )
-            connection.commit()
-            connection.close()
-            draft.rename(database)
+            # Built aside, each process for itself, so that a study is there as a whole or not.
+            draft = folder / f"{DATABASE}.{secrets.token_hex(4)}"
+            try:
+                with contextlib.closing(sqlite3.connect(draft)) as connection:
+                    connection.executescript(SCHEMA)
+                    for name, value in {"format": FORMAT, **meta}.items():
+                        connection.execute("INSERT INTO meta VALUES (?, ?)", (name, _dumps(value)))
+                    connection.commit()
+                    connection.execute("PRAGMA journal_mode = WAL")
+                put_in_place(draft, database)
+            except FileExistsError:
+                raise StudyExists(f"{folder} already holds a study") from None
+            finally:
+                draft.unlink(missing_ok=True)
         return cls.open(folder)
 
     @classmethod
@@ -205,25 +209,8 @@ class Store:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the study for this process; StudyBusy where another one is collecting."""
-        try:
-            import fcntl
-        except ImportError:  # no such lock on Windows; SQLite's own still keeps the file whole
+        with held(self.folder):
             yield
-            return
-        # The folder is locked, not the file: closing a second handle of the database file would
-        # drop SQLite's own locks.
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StudyBusy(
-                    f"another process is collecting into {self.folder}; "
-                    "wait for it or collect into another folder"
-                ) from None
-            yield
-        finally:
-            os.close(handle)
 
     # -- what the study is ---------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from safemargin.environments import EnvironmentSpec
 from safemargin.errors import (
     InvalidInput,
     NotMeasurable,
+    StudyExists,
     StudyIncomplete,
     did_you_mean,
 )
@@ -109,11 +110,11 @@ class Study:
             "versions": versions_in_use(),
             "diagnosis": diagnosis,
         }
-        if (folder / DATABASE).exists():  # perhaps only since a moment ago, by another process
+        try:
+            store = Store.create(folder, meta)
+        except StudyExists:  # perhaps only since a moment ago, by another process
             store = Store.open(folder)
             refuse_mixing(store, meta)
-        else:
-            store = Store.create(folder, meta)
         return cls(store, environment=spec, policy=loaded, extra_proxies=proxies)
 
     @classmethod
