@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro,nosuid,nodev,noexec "$0"'
+FULL = (
+    'mount -t tmpfs -o size=1m none "$0" && cp "$0.content"/* "$0" '
+    '&& { dd if=/dev/zero of="$0/fill" bs=4k 2>/dev/null || true; }'
+)
+"""A disk with the files of the folder `$0.content`, and then to the brim with zeros."""
 
 
 def python_on(mount: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

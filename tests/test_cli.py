@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -244,6 +246,41 @@ def test_wrong_things_get_one_sentence_and_status_two(
     assert re.search(message, err), err
     assert (study / DATABASE).read_bytes() == before
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "command"),
+    [
+        ("episode_proxies.proxies", "status STUDY"),
+        ("episode_proxies.proxies", "fit STUDY -o OUT.json"),
+        ("episode_proxies.proxies", "highlights STUDY -o OUT"),
+        ("episode_proxies.proxies", "simulate-oversight STUDY --budget 0.5"),
+        ("episode_proxies.proxies", "export STUDY -o OUT.csv --steps"),
+        ("episodes.rewards", "simulate-oversight STUDY --budget 0.5"),
+        ("episodes.rewards", "export STUDY -o OUT.csv --steps"),
+        ("estimates.perturbed_returns", "fit STUDY -o OUT.json --estimand single-run"),
+    ],
+)
+def test_a_flipped_byte_in_an_array_is_one_sentence(
+    run: Any, study: Path, tmp_path: Path, place: str, command: str
+) -> None:
+    table, column = place.split(".")
+    shutil.copytree(study, tmp_path / "study")
+    with sqlite3.connect(tmp_path / "study" / DATABASE) as database:
+        database.create_function("flipped", 1, lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]))
+        database.execute(f"UPDATE {table} SET {column} = flipped({column})")
+    database.close()
+    places = {"STUDY": str(tmp_path / "study")}
+    words = [
+        places.get(word, word.replace("OUT", str(tmp_path / "out"))) for word in command.split()
+    ]
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(
+        r"safemargin: an array in the study's database is damaged \(.*\); "
+        r"restore study.db from a copy\n",
+        err,
+    ), err
 
 
 def test_errors_as_json(run: Any, tmp_path: Path) -> None:

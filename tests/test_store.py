@@ -9,6 +9,9 @@ import multiprocessing
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from mounts import READ_ONLY, python_on
+from mounts import FULL, READ_ONLY, python_on
 
+from safemargin.blobs import pack, unpack
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
 from safemargin.folders import put_in_place
 from safemargin.records import Episode, EpisodeKey, Estimate, Measurement, Moment
-from safemargin.store import DATABASE, ENTRIES, Store, pack, unpack
+from safemargin.store import DATABASE, ENTRIES, Store
 
 KEY = EpisodeKey("natural", 7)
 
@@ -48,6 +52,18 @@ def a_measurement(n: int) -> Measurement:
     return Measurement(estimate, np.array([1.0, 2.0, 4.0]), np.array([1.5]), steps=99)
 
 
+COUNT = """
+import sys
+from pathlib import Path
+from safemargin.errors import StudyError
+from safemargin.store import Store
+try:
+    print(len(Store.open(Path(sys.argv[1])).episode_outlines()))
+except StudyError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     meta = dict.fromkeys(ENTRIES, "something")
@@ -65,6 +81,24 @@ def test_arrays_survive_bit_for_bit(array: np.ndarray) -> None:
     assert back.dtype == array.dtype
     assert back.shape == array.shape
     assert back.tobytes() == array.tobytes()
+
+
+@given(st.data())
+def test_bytes_that_have_changed_are_damage_or_change_nothing(data: st.DataObject) -> None:
+    array = np.arange(20.0)
+    packed = bytearray(pack(array))
+    place = data.draw(st.integers(0, len(packed) - 1))
+    packed[place] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(StudyCorrupt):  # such bits as mean nothing may change
+        assert unpack(bytes(packed)).tobytes() == array.tobytes()
+    with pytest.raises(StudyCorrupt, match="an array in the study's database is damaged"):
+        unpack(bytes(packed[:place]))
+
+
+@pytest.mark.parametrize("said", [b"", b"no header", b"<f8 3\n12345678", b"<q9 1\n1", b"<f8 x\n"])
+def test_what_no_array_was_packed_into_is_damage(said: bytes) -> None:
+    with pytest.raises(StudyCorrupt, match="an array in the study's database is damaged"):
+        unpack(zlib.compress(said))
 
 
 def test_an_episode_survives_bit_for_bit(store: Store) -> None:
@@ -205,7 +239,7 @@ def test_a_disk_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert taken.stat().st_size > 0
 
 
-@pytest.mark.parametrize("kind", ["text", "empty", "truncated", "scrambled"])
+@pytest.mark.parametrize("kind", ["text", "short", "empty", "zeros", "truncated", "scrambled"])
 def test_damage_is_one_sentence_and_is_left_alone(store: Store, kind: str) -> None:
     for index in range(40):
         episode = an_episode(400 + index)
@@ -216,7 +250,9 @@ def test_damage_is_one_sentence_and_is_left_alone(store: Store, kind: str) -> No
     whole = file.read_bytes()
     damaged = {
         "text": b"this is not a database at all, but a text that someone saved here" * 99,
+        "short": b"a word",
         "empty": b"",
+        "zeros": bytes(len(whole)),
         "truncated": whole[: len(whole) // 2],
         "scrambled": whole[:4096] + b"\x99" * 8192 + whole[12288:],
     }[kind]
@@ -249,6 +285,46 @@ def test_a_full_disk_keeps_what_was_finished(store: Store) -> None:
     again = Store.open(store.folder)
     assert set(again.episode_outlines()) == {KEY}
     again.add_episodes([large], seconds=0.1)
+
+
+def test_a_study_on_a_full_disk_is_not_called_damaged(store: Store, tmp_path: Path) -> None:
+    store.close()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    store.folder.rename(tmp_path / "disk.content")
+    done = python_on(FULL, disk, "-c", COUNT, str(disk))
+    assert done.stdout == (
+        f"StudyError: the disk is full: {disk} keeps all that was finished before; "
+        "free some room and run the same command again\n"
+    )
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from safemargin.errors import StudyError
+from safemargin.store import Store
+store = Store.open(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, 16_384))
+try:
+    store.set_meta("large", 99_999 * "x")
+except StudyError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs setrlimit")
+def test_a_disk_that_fails_with_room_on_it(store: Store) -> None:
+    store.close()
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, store.folder], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (
+        f"StudyError: the disk under {store.folder} is failing, or your share of it is full "
+        "(disk I/O error): the study keeps all that was finished before; look after the disk, "
+        "then run the same command again\n"
+    )
+    assert Store.open(store.folder).meta("large") is None
 
 
 def test_a_newer_format_is_not_touched(store: Store) -> None:
@@ -290,18 +366,6 @@ def test_a_copied_folder_is_the_study(store: Store, tmp_path: Path) -> None:
     assert [path.name for path in store.folder.iterdir()] == [DATABASE]
     shutil.copytree(store.folder, tmp_path / "copy")
     assert Store.open(tmp_path / "copy").episode(KEY).seed == 11
-
-
-COUNT = """
-import sys
-from pathlib import Path
-from safemargin.errors import StudyError
-from safemargin.store import Store
-try:
-    print(len(Store.open(Path(sys.argv[1])).episode_outlines()))
-except StudyError as error:
-    print(f"{type(error).__name__}: {error}")
-"""
 
 
 @pytest.mark.parametrize("left", ["writer", "log and index", "log", "empty log", "nothing"])

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.blobs import unpack
 from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
 from safemargin.files import written_whole
 from safemargin.grouping import group_labels
 from safemargin.records import Array
-from safemargin.store import Store, unpack
+from safemargin.store import Store
 
 Columns = Mapping[str, Sequence[Any] | Array]
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.blobs import pack
 from safemargin.errors import StudyIncomplete
 from safemargin.records import PHASES, Episode, EpisodeKey, Floats, Measurement, Phase
 from safemargin.selection import eligible_steps
 from safemargin.settings import Settings
-from safemargin.store import Store, pack
+from safemargin.store import Store
 
 CONFIDENCE = 0.9
 """Of every range."""

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from safemargin.attention import Attention, Integers, PastEpisode, attention_row, within_budget
+from safemargin.blobs import unpack
 from safemargin.bounds import DEFAULT_METHOD, Estimand
 from safemargin.errors import InvalidInput
 from safemargin.grouping import group_labels
 from safemargin.heldout import typical_tolerances
 from safemargin.margins import Margins, NoBound, fit_margins
 from safemargin.records import Floats, Tuples
-from safemargin.store import Store, unpack
+from safemargin.store import Store
 from safemargin.study import Study
 
 FOLDS = 5

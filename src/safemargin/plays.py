@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from safemargin.blobs import unpack
 from safemargin.proxies import single_values
 from safemargin.records import Floats
-from safemargin.store import Store, unpack
+from safemargin.store import Store
 
 ALIKE = 32
 """Two episodes whose proxies agree to the last bit over so many steps are one play from there."""

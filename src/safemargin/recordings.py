@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from safemargin.blobs import unpack
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
 from safemargin.outlines import Glance, Outline
 from safemargin.records import Array, Episode, EpisodeKey, Measurement, Phase
 from safemargin.rollouts import Runner
-from safemargin.store import unpack
 from safemargin.study import Study
 
 _NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")

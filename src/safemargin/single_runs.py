@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from safemargin.blobs import unpack
 from safemargin.records import Floats
-from safemargin.store import Store, unpack
+from safemargin.store import Store
 
 RUNS = 8
 """Runs of a moment that are handed to a fit; more add little, since moments differ more."""

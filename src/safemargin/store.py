@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -19,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.errors import StudyBusy, StudyCorrupt, StudyError, StudyExists
+from safemargin.blobs import pack, unpack
+from safemargin.disk_faults import damaged, disk_faults
+from safemargin.errors import StudyError, StudyExists
 from safemargin.folders import held, put_in_place
 from safemargin.read_only import open_read_only
 from safemargin.records import Array, Episode, EpisodeKey, Estimate, Measurement, Moment, Phase
@@ -128,7 +129,7 @@ class Store:
     def create(cls, folder: Path, meta: Mapping[str, Any]) -> Store:
         """A new, empty study; StudyExists where the folder holds one, if only since a moment."""
         database = folder / DATABASE
-        with _disk_errors(folder):
+        with disk_faults(folder):
             if database.exists():
                 raise StudyExists(f"{folder} already holds a study")
             folder.mkdir(parents=True, exist_ok=True)
@@ -162,10 +163,9 @@ class Store:
                 else f"`safemargin collect ENV POLICY -o {folder}` makes one"
             )
             raise StudyError(f"there is no study in {folder} (no {DATABASE}); {advice}")
-        with _disk_errors(folder):
-            with open(database, "rb") as file:  # SQLite would take an empty file for a new one
-                if file.read(16) != b"SQLite format 3\0":
-                    raise _corrupt(folder, "it is not a database")
+        with disk_faults(folder):
+            if database.stat().st_size == 0:  # SQLite would take it for a new one
+                raise damaged(folder, "it is not a database")
             if os.access(folder, os.W_OK):
                 # Threads may take turns: the explorer answers each request in one of several.
                 connection = sqlite3.connect(
@@ -181,14 +181,14 @@ class Store:
             found = store.meta("format")
             entries = {row[0] for row in connection.execute("SELECT name FROM meta")}
         if problems != "ok":
-            raise _corrupt(folder, problems)
+            raise damaged(folder, problems)
         if found != FORMAT:
             raise StudyError(
                 f"the study in {folder} has format {found}, this safemargin reads {FORMAT}; "
                 "install the version that made it"
             )
         if missing := sorted(set(ENTRIES) - entries):
-            raise _corrupt(folder, f"the entry {missing[0]!r} of its table meta is missing")
+            raise damaged(folder, f"the entry {missing[0]!r} of its table meta is missing")
         for table, needed in (
             ("moments", "episodes"),
             ("estimates", "moments"),
@@ -199,7 +199,7 @@ class Store:
                 f"EXCEPT SELECT phase, episode, life FROM {needed}"
             )
             if orphans:
-                raise _corrupt(folder, f"rows of {needed} are missing, e.g. for {orphans[0]}")
+                raise damaged(folder, f"rows of {needed} are missing, e.g. for {orphans[0]}")
         return store
 
     def close(self) -> None:
@@ -216,18 +216,16 @@ class Store:
 
     def meta(self, name: str) -> Any:
         """A named JSON value, None where there is none."""
-        row = self._query("SELECT value FROM meta WHERE name = ?", name).fetchone()
+        rows = self.query("SELECT value FROM meta WHERE name = ?", name)
         try:
-            return None if row is None else json.loads(row[0])
+            return json.loads(rows[0][0]) if rows else None
         except json.JSONDecodeError:
-            raise _corrupt(
-                self.folder, f"the entry {name!r} of its table meta is no JSON"
-            ) from None
+            raise damaged(self.folder, f"the entry {name!r} of its table meta is no JSON") from None
 
     def set_meta(self, name: str, value: Any) -> None:
         """Replace a named JSON value."""
         with self._transaction():
-            self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
+            self.query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
 
     # -- episodes ------------------------------------------------------------------------------
 
@@ -240,7 +238,7 @@ class Store:
     def _add_episode(self, episode: Episode, *, seconds: float) -> None:
         key = astuple(episode.key)
         ended = "cut" if episode.cut else "terminated" if episode.terminated else "truncated"
-        self._query(
+        self.query(
             "INSERT INTO episodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
             *key,
             episode.seed,
@@ -254,13 +252,13 @@ class Store:
             pack(episode.scores),
         )
         for name, values in episode.proxies.items():
-            self._query(
+            self.query(
                 "INSERT INTO episode_proxies VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING",
                 *key,
                 name,
                 pack(values),
             )
-        self._query(
+        self.query(
             "INSERT INTO costs VALUES (?,?,?,0,?,?,0,0) ON CONFLICT DO NOTHING",
             *key,
             episode.steps,
@@ -269,7 +267,7 @@ class Store:
 
     def episode_outlines(self) -> dict[EpisodeKey, tuple[int, int, bool]]:
         """For every finished episode: opening, steps, and whether it was cut."""
-        rows = self._query(
+        rows = self.query(
             "SELECT phase, episode, life, opening, steps, ended = 'cut' FROM episodes "
             "ORDER BY phase, episode, life"
         )
@@ -279,49 +277,42 @@ class Store:
         """Forget the games with higher numbers; none of them may hold a moment."""
         with self._transaction():
             for table in ("episodes", "episode_proxies", "costs"):
-                self._query(f"DELETE FROM {table} WHERE phase = ? AND episode > ?", phase, after)
+                self.query(f"DELETE FROM {table} WHERE phase = ? AND episode > ?", phase, after)
 
     def actions(self, key: EpisodeKey) -> Array:
         """The recorded actions of one episode."""
-        row = self._query(
-            "SELECT actions FROM episodes WHERE phase = ? AND episode = ? AND life = ?",
-            *astuple(key),
-        ).fetchone()
-        if row is None:
-            raise StudyError(f"the study in {self.folder} has no episode {key}")
-        with _disk_errors(self.folder):
-            return unpack(row[0])
+        return unpack(self._of_episode("actions", key)[0])
 
     def episode(self, key: EpisodeKey) -> Episode:
         """One episode, whole."""
-        row = self._query(
-            "SELECT seed, opening, ended, actions, rewards, scores FROM episodes "
+        columns = "seed, opening, ended, actions, rewards, scores"
+        seed, opening, ended, actions, rewards, scores = self._of_episode(columns, key)
+        proxies = self.query(
+            "SELECT proxy, proxies FROM episode_proxies "
             "WHERE phase = ? AND episode = ? AND life = ?",
             *astuple(key),
-        ).fetchone()
-        if row is None:
+        )
+        return Episode(
+            key=key,
+            seed=seed,
+            opening=opening,
+            actions=unpack(actions),
+            rewards=unpack(rewards),
+            scores=unpack(scores),
+            proxies={name: unpack(values) for name, values in proxies},
+            terminated=ended == "terminated",
+            truncated=ended == "truncated",
+            cut=ended == "cut",
+        )
+
+    def _of_episode(self, columns: str, key: EpisodeKey) -> tuple[Any, ...]:
+        rows = self.query(
+            f"SELECT {columns} FROM episodes WHERE phase = ? AND episode = ? AND life = ?",
+            *astuple(key),
+        )
+        if not rows:
             raise StudyError(f"the study in {self.folder} has no episode {key}")
-        seed, opening, ended, actions, rewards, scores = row
-        with _disk_errors(self.folder):
-            return Episode(
-                key=key,
-                seed=seed,
-                opening=opening,
-                actions=unpack(actions),
-                rewards=unpack(rewards),
-                scores=unpack(scores),
-                proxies={
-                    name: unpack(values)
-                    for name, values in self._query(
-                        "SELECT proxy, proxies FROM episode_proxies "
-                        "WHERE phase = ? AND episode = ? AND life = ?",
-                        *astuple(key),
-                    )
-                },
-                terminated=ended == "terminated",
-                truncated=ended == "truncated",
-                cut=ended == "cut",
-            )
+        return rows[0]
 
     # -- moments -------------------------------------------------------------------------------
 
@@ -331,7 +322,7 @@ class Store:
         with self._transaction():
             for moment, episode in moments:
                 key = astuple(moment.episode)
-                self._query(
+                self.query(
                     "INSERT INTO moments VALUES (?,?,?,?) ON CONFLICT DO NOTHING",
                     *key,
                     moment.step,
@@ -340,7 +331,7 @@ class Store:
                     at_step = np.atleast_1d(values[moment.step])
                     columns = [0] if values.ndim == 1 else n_values
                     for n, value in zip(columns, at_step, strict=True):
-                        self._query(
+                        self.query(
                             "INSERT INTO moment_proxies VALUES (?,?,?,?,?,?) "
                             "ON CONFLICT DO NOTHING",
                             *key,
@@ -351,7 +342,7 @@ class Store:
 
     def moments(self) -> list[Moment]:
         """All selected moments, by phase and episode."""
-        rows = self._query("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
+        rows = self.query("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
         return [Moment(EpisodeKey(*row[:3]), row[3]) for row in rows]
 
     # -- estimates -----------------------------------------------------------------------------
@@ -361,7 +352,7 @@ class Store:
         key = astuple(moment.episode)
         estimate = measurement.estimate
         with self._transaction():
-            self._query(
+            self.query(
                 "INSERT INTO estimates VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
                 *key,
                 estimate.n,
@@ -374,7 +365,7 @@ class Store:
                 pack(measurement.perturbed),
                 pack(measurement.unperturbed),
             )
-            self._query(
+            self.query(
                 "INSERT INTO costs VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
                 *key,
                 estimate.n,
@@ -386,41 +377,38 @@ class Store:
 
     def estimated(self) -> set[tuple[EpisodeKey, int]]:
         """Which (episode, n) are finished."""
-        rows = self._query("SELECT phase, episode, life, n FROM estimates")
+        rows = self.query("SELECT phase, episode, life, n FROM estimates")
         return {(EpisodeKey(*row[:3]), row[3]) for row in rows}
 
     def measurement(self, key: EpisodeKey, n: int) -> Measurement:
         """One finished measurement with its raw returns."""
-        row = self._query(
+        rows = self.query(
             "SELECT criticality, half_width, trials, exact, unperturbed, capped, "
             "perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
             "FROM estimates JOIN costs USING (phase, episode, life, n) "
             "WHERE phase = ? AND episode = ? AND life = ? AND n = ?",
             *astuple(key),
             n,
-        ).fetchone()
-        if row is None:
+        )
+        if not rows:
             raise StudyError(f"the study in {self.folder} has no estimate of {key} for n = {n}")
-        mean, half_width, trials, exact, unperturbed, capped, raw, raw_unperturbed, *costs = row
+        mean, half_width, trials, exact, unperturbed, capped, raw, raw_unperturbed, *costs = rows[0]
         estimate = Estimate(n, mean, half_width, trials, bool(exact), unperturbed, bool(capped))
         return Measurement(estimate, unpack(raw), unpack(raw_unperturbed), *costs)
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Rows of any reading query."""
-        return self._query(sql, *values).fetchall()
+        """The rows of any query."""
+        with disk_faults(self.folder):
+            return self._connection.execute(sql, values).fetchall()
 
     # -- plumbing ------------------------------------------------------------------------------
 
-    def _query(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        with _disk_errors(self.folder):
-            return self._connection.execute(sql, values)
-
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._query("BEGIN IMMEDIATE")
+        self.query("BEGIN IMMEDIATE")
         try:
             yield
-            self._query("COMMIT")
+            self.query("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
@@ -428,47 +416,5 @@ class Store:
             raise
 
 
-def pack(array: Array) -> bytes:
-    """An array as compressed bytes: 'dtype shape\\n' and the data."""
-    little = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-    header = f"{little.dtype.str} {','.join(map(str, little.shape))}\n".encode()
-    return zlib.compress(header + little.tobytes(), 6)
-
-
-def unpack(blob: bytes) -> Array:
-    """The array that `pack` was given."""
-    header, data = zlib.decompress(blob).split(b"\n", 1)
-    dtype, shape = header.decode().split(" ")
-    return np.frombuffer(data, dtype).reshape([int(size) for size in shape.split(",") if size])
-
-
 def _dumps(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
-
-
-@contextlib.contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Turn what SQLite and the disk say into one sentence."""
-    try:
-        yield
-    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-        raise  # not the disk's doing
-    except (sqlite3.Error, zlib.error, OSError) as error:
-        text = str(error)
-        if "full" in text or "No space" in text:
-            raise StudyError(
-                f"the disk is full: {folder} keeps all that was finished before; "
-                "free some room and run the same command again"
-            ) from error
-        if "readonly" in text or "unable to open" in text or isinstance(error, OSError):
-            raise StudyError(f"cannot write to {folder}: {text}") from error
-        if "locked" in text:
-            raise StudyBusy(f"another process holds the study in {folder}; try again") from error
-        raise _corrupt(folder, text) from error
-
-
-def _corrupt(folder: Path, what: str) -> StudyCorrupt:
-    return StudyCorrupt(
-        f"the database of the study in {folder} is damaged ({what}); restore it from a copy, "
-        f"or save what can be read with `sqlite3 {folder / DATABASE} .recover`"
-    )

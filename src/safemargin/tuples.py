@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.blobs import unpack
 from safemargin.bounds import Estimand
 from safemargin.grouping import group_labels
 from safemargin.natural_proxies import one_of_each
@@ -14,7 +15,7 @@ from safemargin.records import EpisodeKey, Floats, Tuples
 from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
 from safemargin.single_runs import single_run_losses
-from safemargin.store import Store, unpack
+from safemargin.store import Store
 
 
 def read_tuples(
