@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro,nosuid,nodev,noexec "$0"'
+FORBIDDEN = (
+    'chmod a-w "$0" && set -- setpriv --inh-caps=-dac_override --bounding-set=-dac_override "$@"'
+)
+"""The disk could be written to, but this user must not; being root is of no use."""
 FULL = (
     'mount -t tmpfs -o size=1m none "$0" && cp "$0.content"/* "$0" '
     '&& { dd if=/dev/zero of="$0/fill" bs=4k 2>/dev/null || true; }'
@@ -24,12 +28,13 @@ def python_on(mount: str, folder: Path, *arguments: str) -> subprocess.Completed
         pytest.skip("a mount of one's own is Linux's")
     if os.geteuid() != 0:
         alone += ["--user", "--map-root-user"]
+    command = [*alone, "sh", "-c", f'{mount} && exec "$@"', folder]
     try:
-        subprocess.run([*alone, "sh", "-c", mount, folder], check=True, capture_output=True)
+        subprocess.run([*command, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"nothing can be mounted here: {error}")
     return subprocess.run(
-        [*alone, "sh", "-c", f'{mount} && exec "$@"', folder, sys.executable, *arguments],
+        [*command, sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=120,

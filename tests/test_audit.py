@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mounts import FORBIDDEN, READ_ONLY, python_on
 
 import safemargin as sm
 from safemargin.audit import KINDS, Entry
@@ -181,6 +183,34 @@ def test_the_log_is_whole_after_kill_9(tmp_path: Path) -> None:
         assert len(steps) > last  # what was said to be written is there
         assert log.check() == len(steps) + 1
         log.add("left", "a")
+
+
+@pytest.mark.parametrize("left", ["server", "log and index", "log", "nothing"])
+@pytest.mark.parametrize("disk", [READ_ONLY, FORBIDDEN], ids=["read-only", "forbidden"])
+def test_a_log_that_may_only_be_read_is_read_whole(
+    path: Path, tmp_path: Path, left: str, disk: str
+) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    with sm.AuditLog(path, write=True) as log:
+        log.add("left", "a")
+        if left == "nothing":
+            log.close()
+        for file in tmp_path.glob("watch.db*"):  # of an open log: what kill -9 would leave
+            shutil.copy(file, folder)
+        if left == "log":
+            (folder / "watch.db-shm").unlink()
+        place = path if left == "server" else folder / "watch.db"
+        seen = python_on(disk, place.parent, "-m", "safemargin", "audit", str(place))
+        place.parent.chmod(0o755)
+    if left == "log":
+        assert seen.returncode == 2
+        assert f"safemargin: {place} cannot be read where it is: its newest part" in seen.stderr
+        assert "copy the whole folder to such a place" in seen.stderr
+        assert seen.stderr.count("\n") == 1
+    else:
+        assert seen.returncode == 0, seen.stderr
+        assert "a left" in seen.stdout
 
 
 def test_what_is_no_log(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from mounts import FULL, READ_ONLY, python_on
+from mounts import FORBIDDEN, FULL, READ_ONLY, python_on
 
 from safemargin.blobs import pack, unpack
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
@@ -369,8 +369,9 @@ def test_a_copied_folder_is_the_study(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["writer", "log and index", "log", "empty log", "nothing"])
+@pytest.mark.parametrize("disk", [READ_ONLY, FORBIDDEN], ids=["read-only", "forbidden"])
 def test_a_study_that_may_only_be_read_is_read_whole(
-    store: Store, tmp_path: Path, left: str
+    store: Store, tmp_path: Path, left: str, disk: str
 ) -> None:
     store.add_episodes([an_episode()], seconds=0.1)
     folder = store.folder if left == "writer" else tmp_path / "archive"
@@ -384,7 +385,8 @@ def test_a_study_that_may_only_be_read_is_read_whole(
         index.unlink()
     if left == "empty log":
         log.touch()
-    done = python_on(READ_ONLY, folder, "-c", COUNT, str(folder))
+    done = python_on(disk, folder, "-c", COUNT, str(folder))
+    folder.chmod(0o755)
     if left == "log":
         assert done.stdout.startswith(f"StudyError: {folder / DATABASE} cannot be read where it is")
         assert "copy the whole folder to such a place" in done.stdout

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from safemargin.errors import AuditLogError, did_you_mean
+from safemargin.read_only import open_read_only
 
 FORMAT = "safemargin-audit-1"
 
@@ -167,8 +168,7 @@ class AuditLog:
 
     def _open(self) -> sqlite3.Connection:
         if not self.writable:
-            uri = f"{self.path.resolve().as_uri()}?mode=ro"
-            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            connection = open_read_only(self.path.resolve(), refusal=AuditLogError)
         else:
             # Every statement is a transaction of its own, unless one is begun.
             connection = sqlite3.connect(

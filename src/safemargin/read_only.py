@@ -14,7 +14,10 @@ def open_read_only(path: Path, *, refusal: type[SafemarginError]) -> sqlite3.Con
     try:
         return _connect(path, "mode=ro")
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or os.access(path.parent, os.W_OK):
+        code = error.sqlite_errorcode & 0xFF  # the primary one: it depends on why
+        if code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+        if os.access(path.parent, os.W_OK):
             raise
     # SQLite may not make its helper files here. `immutable` goes without them, but also without
     # the log: what a killed process, or one that is still writing, has left there.
