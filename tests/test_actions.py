@@ -50,6 +50,34 @@ def test_box_actions_fill_the_box() -> None:
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [(0, 3, np.int64), (-2, 2, np.int32), (-128, 127, np.int8), (0, 255, np.uint8), (0, 1, bool)],
+)
+def test_whole_numbers_of_a_box_are_equally_likely(low: int, high: int, dtype: Any) -> None:
+    random = RandomActions(gym.spaces.Box(low, high, (1,), dtype))
+    count = high - low + 1
+    even = (np.arange(8 * count) + 0.5) / (8 * count)  # eight in each of equally many parts
+    drawn = np.concatenate([random(np.array([uniform])) for uniform in even])
+    assert drawn.dtype == dtype
+    assert drawn.tolist() == np.repeat(np.arange(low, high + 1), 8).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32])
+def test_the_ends_of_the_widest_box_are_in_it(dtype: Any) -> None:
+    limits = np.iinfo(dtype)
+    random = RandomActions(gym.spaces.Box(limits.min, limits.max, (3,), dtype))
+    first, middle, last = random(np.array([0.0, 0.5, np.nextafter(1, 0)])).tolist()
+    assert (first, middle) == (limits.min, limits.min + (limits.max - limits.min + 1) // 2)
+    assert limits.max - 2**11 < last <= limits.max
+
+
+def test_every_number_of_a_box_has_its_own_bounds() -> None:
+    space = gym.spaces.Box(np.array([[-1, 5]]), np.array([[1, 5]]), dtype=np.int64)
+    drawn = [RandomActions(space)(np.array([u, u])).tolist() for u in (0.0, 0.3, 0.4, 0.7, 0.99)]
+    assert drawn == [[[-1, 5]], [[-1, 5]], [[0, 5]], [[1, 5]], [[1, 5]]]
+
+
+@pytest.mark.parametrize(
     "space", [gym.spaces.MultiDiscrete([2, 5], start=[0, 1]), gym.spaces.MultiBinary(3)]
 )
 def test_composed_actions_lie_in_their_space(space: gym.Space[Any]) -> None:

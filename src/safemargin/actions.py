@@ -52,6 +52,11 @@ class RandomActions:
                 raise EnvironmentFault("the environment's action mask allows no action at all")
             return int(space.start + legal[int(uniforms[0] * len(legal))])
         shaped = uniforms.reshape(space.shape)
+        if isinstance(space, gym.spaces.Box) and space.dtype.kind in "iub":
+            low = space.low.astype(np.uint64)  # modulo 2⁶⁴, where differences are right, too
+            last = space.high.astype(np.uint64) - low
+            drawn = np.minimum((shaped * (last + 1.0)).astype(np.uint64), last)
+            return (low + drawn).astype(space.dtype)
         if isinstance(space, gym.spaces.Box):
             span = space.high.astype(np.float64) - space.low
             return (space.low + shaped * span).astype(space.dtype)
