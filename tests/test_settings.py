@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,14 @@ def test_horizon_is_the_first_step_at_which_the_error_is_met(gamma: float, error
         ({"n_values": ()}, "n_values must be increasing whole numbers from 1 on"),
         ({"n_values": (2, 1)}, "n_values must be increasing"),
         ({"n_values": (0, 1)}, "n_values must be increasing whole numbers from 1 on"),
+        (
+            {"n_values": (1.9, 2.7)},
+            r"n_values must be .* whole numbers from 1 on, got \[1.9, 2.7\]",
+        ),
+        ({"n_values": (1, float("inf"))}, r"whole numbers from 1 on, got \[1, inf\]"),
+        ({"n_values": (1, float("nan"))}, r"whole numbers from 1 on, got \[1, nan\]"),
+        ({"n_values": (1, "2")}, r"whole numbers from 1 on, got \[1, '2'\]"),
+        ({"n_values": (1, None)}, r"whole numbers from 1 on, got \[1, None\]"),
         ({"horizon_error": 0}, "horizon_error must lie between 0 and 1"),
         ({"trial_plan": "paper", "sampling_error": 0}, "sampling_error must be above 0"),
         ({"trial_plan": "paper", "sampling_error": float("nan")}, "sampling_error must be above 0"),
@@ -94,3 +103,9 @@ def test_the_last_steps_left_out_follow_the_largest_n() -> None:
     assert Settings().excluded_steps == 32
     assert Settings(n_values=(1, 8)).excluded_steps == 8
     assert Settings(exclude_last=0).excluded_steps == 0
+
+
+def test_whole_numbers_may_be_written_in_any_way() -> None:
+    ways = np.array([1, 2]), [1.0, 2.0], (np.int32(1), np.float64(2))
+    assert all(Settings(n_values=values) == Settings(n_values=(1, 2)) for values in ways)
+    assert Settings(n_values=ways[0]).to_json() == Settings(n_values=(1, 2)).to_json()

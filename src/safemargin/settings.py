@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 from safemargin.errors import InvalidInput, did_you_mean
@@ -64,11 +65,13 @@ class Settings:
                 raise InvalidInput(f"settings: {text}")
 
         require(0 < self.gamma < 1, f"gamma must lie between 0 and 1, got {self.gamma}")
-        n_values = tuple(int(n) for n in self.n_values)
+        given = list(self.n_values)
+        whole = all(isinstance(n, Integral | float) and n % 1 == 0 for n in given)
+        n_values = tuple(int(n) for n in given) if whole else ()
         object.__setattr__(self, "n_values", n_values)
         require(
             len(n_values) > 0 and n_values[0] >= 1 and list(n_values) == sorted(set(n_values)),
-            f"n_values must be increasing whole numbers from 1 on, got {list(n_values)}",
+            f"n_values must be increasing whole numbers from 1 on, got {given}",
         )
         require(
             0 < self.horizon_error < 1,
