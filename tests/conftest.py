@@ -30,6 +30,15 @@ def whole() -> bool:
     return os.environ.get("SAFEMARGIN_SLOW") == "1"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Studies are signed with a key of these tests, not with that of whoever runs them."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder))
+        yield folder / "safemargin" / "key"
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
     """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one."""

@@ -237,6 +237,7 @@ def margins_file(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
     policy = [f"{WORLDS}:always_first", str(margins_file), "--scores", "logits"]
+    policy += ["--env", f"{WORLDS}:make_drawn"]  # a margins file is never let run code
     with running(tmp_path, *policy, "--agents", "2", "--speed", "50") as server:
         with Person(server.address, "Ann") as ann:
             seen: set[int] = set()
@@ -319,6 +320,7 @@ def test_people_who_cannot_be_told(tmp_path: Path) -> None:
         (["P", "M", "--grace", "-1"], "--grace must be at least 0 s"),
         (["P", "M", "--wait", "-1"], "--wait must be 0 to 3600 s"),
         (["P", "M", "--seed", "-1"], "--seed must be at least 0"),
+        (["P", "M", "--env-arg", "x=1"], "--env-arg gives arguments to the environment of --env"),
         (["--remote", "--webhook", "x"], "a webhook needs an http:// or https:// address"),
         (["--remote", "--webhook", "http://[x"], "a webhook needs an http:// or https:// address"),
         (["--remote", "--webhook", "http://x:99999"], "a webhook needs an http:// or https://"),

@@ -270,7 +270,7 @@ def test_an_environment_that_is_not_installed(drawn_study: Path, tmp_path: Path)
         )
     database.close()
     with (
-        sm.Study.open(tmp_path / "moved") as study,
+        sm.Study.open(tmp_path / "moved", trust=True) as study,
         TestClient(create_app(study), base_url=ADDRESS) as client,
     ):
         episode = client.get("/api/episodes/natural-0-0").json()
@@ -429,7 +429,7 @@ def test_work_in_the_background_is_ended_by_the_thread_that_does_it(
 def test_control_c_before_there_is_a_page(
     drawn_study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(path: Path) -> None:
+    def interrupted(path: Path, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sm.Study, "open", interrupted)

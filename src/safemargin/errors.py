@@ -13,7 +13,8 @@ SafemarginError
 │   ├── StudyIncomplete     not enough in it yet for what was asked
 │   ├── StudyExists         there is one already where a new one was to be made
 │   ├── StudyCorrupt        the database cannot be read
-│   └── StudyBusy           another process is collecting into it
+│   ├── StudyBusy           another process is collecting into it
+│   └── UntrustedCode       it names code to run that the user has not named
 ├── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
 ├── AuditLogError           the log of a watched fleet cannot be read, written or trusted
 └── OverseerLost            whoever oversees the agent cannot be reached, and it is to stop then
@@ -94,6 +95,10 @@ class StudyCorrupt(StudyError):
 
 class StudyBusy(StudyError):
     """Another process is collecting into the study."""
+
+
+class UntrustedCode(StudyError):
+    """The study names code to run, and neither was it named by the user nor is it signed."""
 
 
 class MarginsFileError(SafemarginError):

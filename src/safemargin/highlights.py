@@ -110,6 +110,7 @@ def write_highlights(
     if tolerance is not None and not tolerance >= 0:
         raise InvalidInput(f"the tolerance must be at least 0, got {tolerance:g}")
     find_ffmpeg()
+    study.require_trust(policy=False)
     progress = progress or Silence()
     progress.stage("highlights", total=top, done=0)
     check_confidence(confidence)

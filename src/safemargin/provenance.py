@@ -23,19 +23,23 @@ def describe_policy(policy: Policy, given: Any) -> dict[str, Any]:
         "description": policy.description,
         "identity": policy.identity,
         "kind": policy.kind,
-        "source": _policy_source(given),
+        "source": source_text(given) if isinstance(given, str | Path) else None,
     }
 
 
-def _policy_source(policy: Any) -> str | None:
-    """What to load the policy from again: text as given, files by their full path."""
-    if not isinstance(policy, str | Path):
-        return None
-    file, colon, name = str(policy).rpartition(":")
-    for path, rest in ((str(policy), ""), (file, colon + name)):  # agent.onnx, file.py:name
+def source_text(given: str | Path) -> str:
+    """What to load a policy or proxy from again: text as given, files by their full path."""
+    text = str(given)
+    left, colon, right = text.rpartition(":")
+    # agent.onnx, file.py:name, sb3:ppo:model.zip
+    for before, path, after in (
+        ("", text, ""),
+        ("", left, colon + right),
+        (left + colon, right, ""),
+    ):
         if path and Path(path).is_file():
-            return str(Path(path).resolve()) + rest
-    return str(policy)
+            return before + str(Path(path).resolve()) + after
+    return text
 
 
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:

@@ -97,6 +97,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
     """What there is to report; an unfinished study gives what it can, and says what is missing."""
     if top < 0:
         raise InvalidInput(f"top must be at least 0, got {top}")
+    study.require_trust(policy=False)  # before anything is computed
     progress = progress or Silence()
     progress.stage("report", total=4 + top, done=0)
     status = study.status()

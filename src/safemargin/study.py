@@ -24,6 +24,7 @@ from safemargin.errors import (
     NotMeasurable,
     StudyExists,
     StudyIncomplete,
+    UntrustedCode,
     did_you_mean,
 )
 from safemargin.margins import Margins, fit_margins
@@ -33,11 +34,13 @@ from safemargin.provenance import (
     describe_environment,
     describe_policy,
     refuse_mixing,
+    source_text,
     versions_in_use,
 )
 from safemargin.proxies import Proxy, default_proxy, proxies_for
 from safemargin.records import PHASES, Tuples
 from safemargin.settings import Settings
+from safemargin.signing import SIGNATURE, code_named, is_signed, sign_again, signature
 from safemargin.status import Status, study_status
 from safemargin.stopping import student_quantile
 from safemargin.store import DATABASE, Store
@@ -56,12 +59,15 @@ class Study:
         *,
         environment: EnvironmentSpec | None = None,
         policy: Policy | None = None,
-        extra_proxies: Sequence[Proxy | str] = (),
+        extra_proxies: Sequence[Proxy | str] | None = None,
+        trust: bool = False,
     ) -> None:
         self._store = store
         self._environment = environment
         self._policy = policy
-        self._extra_proxies = tuple(extra_proxies)
+        self._extra_proxies = extra_proxies
+        self._trust = trust
+        self._named: Mapping[str, Any] | None = None
         self.settings = Settings.from_mapping(store.meta("settings"))
 
     # -- beginning and going on ----------------------------------------------------------------
@@ -105,17 +111,19 @@ class Study:
             "policy": describe_policy(loaded, policy),
             "settings": asdict(settings),
             "proxies": names,
-            "extra_proxies": [extra for extra in proxies if isinstance(extra, str)],
+            "extra_proxies": [source_text(extra) for extra in proxies if isinstance(extra, str)],
             "selection_proxy": selection_proxy,
             "versions": versions_in_use(),
             "diagnosis": diagnosis,
         }
         try:
-            store = Store.create(folder, meta)
+            store = Store.create(folder, {**meta, SIGNATURE: signature(meta)})
         except StudyExists:  # perhaps only since a moment ago, by another process
             store = Store.open(folder)
             refuse_mixing(store, meta)
-        return cls(store, environment=spec, policy=loaded, extra_proxies=proxies)
+        study = cls(store, environment=spec, policy=loaded, extra_proxies=proxies)
+        study._named = meta
+        return study
 
     @classmethod
     def open(
@@ -125,18 +133,19 @@ class Study:
         env: str | MakeEnvironment | None = None,
         policy: Any = None,
         proxies: Sequence[Proxy | str] = (),
+        trust: bool = False,
     ) -> Study:
         """The study in a folder.
 
         `env` and `policy` are needed only to collect more into a study that was made from Python
-        objects, or whose policy file has moved.
+        objects, or whose policy file has moved. `trust` lets a study that somebody else made, or
+        changed, run the code that it names.
         """
-        store = Store.open(Path(path))
-        study = cls(store, extra_proxies=proxies or store.meta("extra_proxies"))
+        study = cls(Store.open(Path(path)), extra_proxies=proxies or None, trust=trust)
         if env is not None:
             study._environment = EnvironmentSpec.parse(env)
         if policy is not None:
-            study._policy = load_policy(policy, kind=store.meta("policy")["kind"])
+            study._policy = load_policy(policy, kind=study.policy["kind"])
         return study
 
     def __repr__(self) -> str:
@@ -170,14 +179,32 @@ class Study:
     def environment_spec(self) -> EnvironmentSpec:
         """How to make the environment again; InvalidInput where only its maker knows."""
         if self._environment is None:
-            text = self._store.meta("environment")["spec"]
-            if text is None:
+            stored = self._stored_environment()
+            if stored is None:
                 raise InvalidInput(
                     f"the study in {self.path} was made with a Python function as environment; "
                     "give it again: Study.open(path, env=make_env)"
                 )
-            self._environment = EnvironmentSpec.from_json(text)
+            self.require_trust(policy=False)
+            self._environment = stored
         return self._environment
+
+    def require_trust(self, *, policy: bool = True) -> None:
+        """UntrustedCode where the study names code to run that is not signed by this user.
+
+        Without `policy`, only what makes the environment counts.
+        """
+        code = code_named(self._stored_environment() if self._environment is None else None)
+        if policy and self._policy is None:
+            code += code_named(policy=self._store.meta("policy")["source"])
+        if policy and self._extra_proxies is None:
+            code += code_named(proxies=self._store.meta("extra_proxies"))
+        if code and not self._trust and not is_signed(self._store):
+            raise UntrustedCode(
+                f"the study in {self.path} would run {', '.join(code)}, and is not signed by you "
+                "on this machine; if you know where it comes from, add --trust (in Python: "
+                "Study.open(folder, trust=True))"
+            )
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -227,6 +254,8 @@ class Study:
         }
         check_engine(engine, **place)
         with self._store.writing(), self.open_engine(engine, **place) as chosen:
+            if self._named is not None:
+                sign_again(self._store, self._named)
             self._store.set_meta(
                 "target", {"natural": natural, "spread": spread, "workers": chosen.workers}
             )
@@ -253,12 +282,14 @@ class Study:
     def job(self) -> Job:
         """What a worker needs to know; the parts are proven to be those of the study."""
         environment, policy = self._live_parts()
-        diagnosis = self.diagnosis
+        diagnosis, extra = self.diagnosis, self._extra_proxies
+        if extra is None:
+            extra = self._store.meta("extra_proxies")
         return Job(
             environment=environment,
             policy=policy,
             settings=self.settings,
-            proxies=proxies_for(policy.kind, self._extra_proxies),
+            proxies=proxies_for(policy.kind, extra),
             way=diagnosis["way"],
             randomness=Randomness(
                 environment=not diagnosis["environment_deterministic"],
@@ -444,8 +475,13 @@ class Study:
             )
         return tuples
 
+    def _stored_environment(self) -> EnvironmentSpec | None:
+        text = self._store.meta("environment")["spec"]
+        return None if text is None else EnvironmentSpec.from_json(text)
+
     def _live_parts(self) -> tuple[EnvironmentSpec, Policy]:
         """The environment and the policy, proven to be those the study was made with."""
+        self.require_trust()
         environment, policy = self.environment_spec, self._policy
         if policy is None:
             described = self._store.meta("policy")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import json
 import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
+
+from safemargin.errors import InvalidInput
 
 OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -92,6 +96,31 @@ def add_scores(parser: argparse._ActionsContainer) -> None:
         choices=["q", "logits", "gaussian", "actions"],
         help="what the policy's scores mean, where the policy itself does not say",
     )
+
+
+def add_environment_arguments(parser: argparse._ActionsContainer) -> None:
+    """What an environment is made with."""
+    parser.add_argument(
+        "--env-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the environment, e.g. is_slippery=false; may be repeated",
+    )
+
+
+def environment_arguments(options: argparse.Namespace) -> dict[str, Any] | None:
+    """NAME=VALUE pairs; values are JSON (false, 3, [1, 2]) or Python (False, None), else text."""
+    arguments: dict[str, Any] = {}
+    for pair in options.env_arg:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidInput(f"--env-arg {pair!r} must look like NAME=VALUE")
+        arguments[name] = value
+        for read in (ast.literal_eval, json.loads):
+            with contextlib.suppress(ValueError, SyntaxError):
+                arguments[name] = read(value)
+    return arguments or None
 
 
 def warn_if_unfinished(study: Any) -> None:

@@ -87,6 +87,11 @@ def add_page_commands(command: AddCommand) -> None:
     )
     for parser in (report, explore, highlights):
         add_study(parser)
+        parser.add_argument(
+            "--trust",
+            action="store_true",
+            help="run the code that a study of somebody else names: its environment, its policy",
+        )
 
 
 def run_report(options: argparse.Namespace) -> int:
@@ -95,7 +100,7 @@ def run_report(options: argparse.Namespace) -> int:
         from safemargin.report import write_report
         from safemargin.study import Study
 
-        with Study.open(options.study) as study, ProgressBar() as progress:
+        with Study.open(options.study, trust=options.trust) as study, ProgressBar() as progress:
             written = write_report(study, options.output, top=options.top, progress=progress)
     except KeyboardInterrupt:
         return _stopped("no report was written")
@@ -121,7 +126,11 @@ def _explore(options: argparse.Namespace) -> int:
     from safemargin.web.server import DEFAULT_PORT
 
     port = DEFAULT_PORT if options.port is None else options.port
-    with Study.open(options.study) as study, listen(options.host, port) as bound:
+    with (
+        Study.open(options.study, trust=options.trust) as study,
+        listen(options.host, port) as bound,
+    ):
+        study.require_trust()
         recordings = Recordings(study)
         name = None
         if options.seed is not None:
@@ -163,7 +172,7 @@ def run_highlights(options: argparse.Namespace) -> int:
         from safemargin.highlights import write_highlights
         from safemargin.study import Study
 
-        with Study.open(options.study) as study, ProgressBar() as progress:
+        with Study.open(options.study, trust=options.trust) as study, ProgressBar() as progress:
             written = write_highlights(
                 study,
                 options.output,

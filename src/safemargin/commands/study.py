@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -17,12 +15,13 @@ from safemargin.commands.base import (
     INTERRUPTED,
     OK,
     AddCommand,
+    add_environment_arguments,
     add_scores,
     add_study,
+    environment_arguments,
     print_json,
     whole_numbers,
 )
-from safemargin.errors import InvalidInput
 from safemargin.plays import told_plays
 from safemargin.settings import ActionChoice, Settings, TrialPlan
 
@@ -142,13 +141,7 @@ def add_study_commands(command: AddCommand) -> None:
 
 
 def _add_environment_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--env-arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an argument of the environment, e.g. is_slippery=false; may be repeated",
-    )
+    add_environment_arguments(parser)
     add_scores(parser)
 
 
@@ -202,7 +195,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     from safemargin.environments import EnvironmentSpec
     from safemargin.policies import load_policy
 
-    spec = EnvironmentSpec.parse(options.environment, _environment_arguments(options))
+    spec = EnvironmentSpec.parse(options.environment, environment_arguments(options))
     policy = None
     if options.policy is not None:
         policy = load_policy(options.policy, kind=options.scores)
@@ -242,7 +235,7 @@ def run_collect(options: argparse.Namespace) -> int:
             options.environment,
             options.policy,
             _settings(options),
-            env_arguments=_environment_arguments(options),
+            env_arguments=environment_arguments(options),
             scores=options.scores,
             proxies=options.proxy,
             progress=progress,
@@ -269,7 +262,7 @@ def _show_plan(options: argparse.Namespace, place: dict[str, Any]) -> int:
                 _settings(options),
                 natural=options.natural,
                 spread=options.spread,
-                env_arguments=_environment_arguments(options),
+                env_arguments=environment_arguments(options),
                 scores=options.scores,
                 proxies=options.proxy,
                 engine=options.engine,
@@ -389,17 +382,3 @@ def _settings(options: argparse.Namespace) -> Settings:
     names = [field.name for field in fields(Settings)]
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return Settings.from_mapping(given)
-
-
-def _environment_arguments(options: argparse.Namespace) -> dict[str, Any] | None:
-    """NAME=VALUE pairs; values are JSON (false, 3, [1, 2]) or Python (False, None), else text."""
-    arguments: dict[str, Any] = {}
-    for pair in options.env_arg:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise InvalidInput(f"--env-arg {pair!r} must look like NAME=VALUE")
-        arguments[name] = value
-        for read in (ast.literal_eval, json.loads):
-            with contextlib.suppress(ValueError, SyntaxError):
-                arguments[name] = read(value)
-    return arguments or None

@@ -13,7 +13,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from safemargin.commands.base import INTERRUPTED, OK, AddCommand, print_json
+from safemargin.commands.base import (
+    INTERRUPTED,
+    OK,
+    AddCommand,
+    environment_arguments,
+    print_json,
+)
 from safemargin.commands.watch_options import DEFAULT_PORT, add_audit_options, add_watch_options
 from safemargin.errors import InvalidInput
 
@@ -155,6 +161,8 @@ def _check(options: argparse.Namespace) -> None:
         raise InvalidInput(f"--agents must be 1 to 500, got {options.agents}")
     if options.agents is not None and len(options.what) != 2:
         raise InvalidInput("--agents needs a policy and its margins file to run them with")
+    if options.env_arg and options.env is None:
+        raise InvalidInput("--env-arg gives arguments to the environment of --env; name that, too")
     if not 0.01 <= options.speed <= 1000:
         raise InvalidInput(f"--speed must be 0.01 to 1000 decisions a second, got {options.speed}")
     if not options.grace >= 0 or not math.isfinite(options.grace):
@@ -180,6 +188,7 @@ def _crew(options: argparse.Namespace) -> tuple[Crew | None, Margins | None]:
     from safemargin.environments import EnvironmentSpec, environment_identity
     from safemargin.fleet.local import Crew
     from safemargin.policies import load_policy
+    from safemargin.signing import code_named
 
     policy = load_policy(options.what[0], kind=options.scores or margins.policy.get("kind"))
     monitor.check(policy)
@@ -188,9 +197,16 @@ def _crew(options: argparse.Namespace) -> tuple[Crew | None, Margins | None]:
         raise InvalidInput(
             f"{options.what[-1]} does not say which environment it was made for; name it with --env"
         )
-    spec = EnvironmentSpec.parse(
-        options.env or known["name"], known.get("arguments") if options.env is None else None
-    )
+    if options.env is not None:
+        spec = EnvironmentSpec.parse(options.env, environment_arguments(options))
+    else:
+        spec = EnvironmentSpec.parse(known["name"], known.get("arguments"))
+        if code := code_named(spec):
+            raise InvalidInput(
+                f"{options.what[-1]} names code as its environment, {code[0]}, and a margins file "
+                "is never let run any; name it with --env (and its arguments with --env-arg) if "
+                "you know what it does"
+            )
     env = spec.make()
     try:
         policy.check(env)

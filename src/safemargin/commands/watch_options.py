@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safemargin.commands.base import AddCommand, Run, add_scores
+from safemargin.commands.base import AddCommand, Run, add_environment_arguments, add_scores
 
 DEFAULT_PORT = 8718
 
@@ -38,8 +38,11 @@ def add_watch_options(command: AddCommand, run: Run) -> None:
     running = watch.add_argument_group("agents that run here")
     running.add_argument("--agents", type=int, metavar="A", help="how many (default 4)")
     running.add_argument(
-        "--env", metavar="ENV", help="their environment (default: the one of the margins file)"
+        "--env",
+        metavar="ENV",
+        help="their environment (default: the one of the margins file, unless that is a function)",
     )
+    add_environment_arguments(running)
     add_scores(running)
     running.add_argument(
         "--speed", type=float, default=15.0, metavar="S", help="decisions a second (default 15)"

@@ -44,6 +44,10 @@ class EnvironmentSpec:
                 if not arguments
                 else cls(source.text, {**source.arguments, **arguments}, source.factory)
             )
+        if not isinstance(arguments, Mapping | None):
+            raise InvalidInput(
+                f"environment arguments must be values with names, got {arguments!r:.40}"
+            )
         given = dict(arguments or {})
         if isinstance(source, str):
             if not source.strip():
@@ -112,8 +116,12 @@ class EnvironmentSpec:
     @classmethod
     def from_json(cls, text: str) -> EnvironmentSpec:
         """What `to_json` wrote."""
-        values = json.loads(text)
-        return cls.parse(values["env"], values["arguments"])
+        try:
+            values = json.loads(text)
+            source, arguments = values["env"], values["arguments"]
+        except (KeyError, TypeError, ValueError):
+            raise InvalidInput(f"environment: {text!r:.80} does not say which one") from None
+        return cls.parse(source, arguments)
 
     def _called(self, function: Callable[..., Any], **arguments: Any) -> Any:
         try:

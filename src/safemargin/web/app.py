@@ -45,6 +45,7 @@ def create_app(
 ) -> FastAPI:
     """The explorer's page and all that it asks for; `episode` and `step` are where to begin."""
     plotly_script()  # MissingExtra now, not on the first page
+    study.require_trust()
     known = recordings or Recordings(study)
     start = starting_place(known, episode, step)
 
