@@ -197,6 +197,7 @@ def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["doctor", "CartPol-v1"], "did you mean 'CartPole-v1'"),
+        (["doctor", "CartPole-v1", "--seed", "-1"], "a seed of at least 0, got -1"),
         (["status", "TMP/nowhere"], "there is no study in"),
         (["fit", "TMP/nowhere"], "there is no study in"),
         (["margin", "TMP/none.json", "--proxy", "1", "--tolerance", "1"], "does not exist; fit"),
@@ -406,6 +407,23 @@ def test_an_environment_that_leaves_is_a_finding(run: Any, tmp_path: Path) -> No
     status, out, _ = run("doctor", f"{leaving}:make")
     assert status == 1
     assert "raised SystemExit: 0 (leaving.py, line 4)" in out
+
+
+def test_code_that_leaves_is_told_in_one_sentence(run: Any, tmp_path: Path) -> None:
+    leaves = tmp_path / "leaves.py"
+    leaves.write_text("import sys\nsys.exit('bye')\n")
+    agent = tmp_path / "leaving_agent.py"
+    agent.write_text("import sys\ndef scores(observations):\n    sys.exit(3)\n")
+    policy = ["--policy", f"{agent}:scores", "--scores", "q"]
+    for arguments, said in (
+        ([f"{leaves}:make"], "running the file failed: SystemExit: bye (leaves.py, line 2)"),
+        (["CartPole-v1", *policy], "raised SystemExit: 3 (leaving_agent.py, line 3)"),
+    ):
+        status, out, err = run("doctor", *arguments, "--json")
+        assert status == 2
+        assert json.loads(out)["error"] in err
+        assert said in err
+        assert err.count("\n") == 1
 
 
 def test_the_same_file_by_another_path_is_the_same_environment(

@@ -277,13 +277,13 @@ def test_an_environment_that_is_not_installed(drawn_study: Path, tmp_path: Path)
         assert client.get("/api/margins/log_prob_range").json()["tables"]
         answer = client.get("/api/episodes/natural-0-0/frames/3")
         assert answer.status_code == 404
-        assert "there is no module 'gone_package'" in answer.json()["detail"]
+        assert "no module named 'gone_package' can be" in answer.json()["detail"]
         stored = client.post(f"/api/episodes/natural-0-0/steps/{episode['moment']}/whatif").json()
         assert stored["state"] == "done"
         place = f"/api/episodes/natural-0-0/steps/{episode['moment'] + 1}/whatif"
         client.post(place)
         told = wait_for(lambda: client.get(place).json(), "failed")
-        assert "there is no module 'gone_package'" in told["fault"]
+        assert "no module named 'gone_package' can be" in told["fault"]
 
 
 def test_threads_begin_when_all_routes_are_taken(

@@ -54,6 +54,8 @@ def examine(
     `starts` episodes of `start_steps` steps are compared with one another. Bad input raises;
     whatever the environment does wrong is a finding.
     """
+    if seed < 0:
+        raise InvalidInput(f"the doctor needs a seed of at least 0, got {seed}")
     for name, value in {"points": points, "steps": steps, "starts": starts}.items():
         if value < 1:
             raise InvalidInput(f"the doctor needs {name} of at least 1, got {value}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, did_you_mean
+from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, did_you_mean, told
 from safemargin.records import Array, Floats
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def find_proxy(source: str | Proxy) -> Proxy:
         return PROXIES[source]
     if ":" not in source and not source.endswith(".py"):
         raise InvalidInput(f"proxy {source!r} is unknown; {did_you_mean(source, PROXIES)}")
-    from safemargin.policies.locate import locate
+    from safemargin.locate import locate
 
     value = locate(source, what="proxy")
     if isinstance(value, Proxy):
@@ -273,9 +273,9 @@ def proxy_at(
             results.append(float(proxy.function(exact, list(history), n)))
         except SafemarginError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PolicyFault(
-                f"proxy {proxy.name!r} failed at step {step}: {type(error).__name__}: {error}"
+                f"proxy {proxy.name!r} failed at step {step}: {told(error)}"
             ) from error
     values = np.asarray(results, dtype=np.float64)
     _require_finite(proxy, values[None], step)

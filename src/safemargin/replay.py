@@ -17,7 +17,7 @@ from PIL import Image
 from safemargin.environments import EnvironmentSpec, Snapshot, make_simulator
 from safemargin.environments.lean import AtariSimulator, atari_stack
 from safemargin.environments.simulator import Env
-from safemargin.errors import NoPictures, SafemarginError
+from safemargin.errors import NoPictures, SafemarginError, told
 from safemargin.recordings import Recording
 from safemargin.rollouts import native_action
 
@@ -143,8 +143,8 @@ def render(env: Env) -> Picture:
         drawn: Any = env.render()
     except SafemarginError:
         raise
-    except Exception as error:
-        raise NoPictures(f"no pictures: render() raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise NoPictures(f"no pictures: render() raised {told(error)}") from error
     picture = np.asarray(drawn)
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         raise NoPictures(

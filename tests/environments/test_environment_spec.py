@@ -68,6 +68,29 @@ def test_a_file_with_a_function(factory: Path) -> None:
     assert env.spec.max_episode_steps == 7
 
 
+def test_a_file_may_import_its_neighbour(tmp_path: Path) -> None:
+    for folder, length in (("one", 5), ("two", 6)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"length_{folder}.py").write_text(f"LENGTH = {length}\n")
+        (tmp_path / folder / "robots.py").write_text(
+            f"from length_{folder} import LENGTH\n{FACTORY.replace('=20', '=LENGTH')}"
+        )
+    envs = [EnvironmentSpec.parse(f"{tmp_path}/{name}/robots.py:make").make() for name in
+            ("one", "two", "one")]  # fmt: skip
+    assert [env.spec.max_episode_steps for env in envs if env.spec] == [5, 6, 5]
+
+
+@pytest.mark.parametrize("text", ["{folder}/leaves.py:make", "leaves_when_imported:make"])
+def test_a_file_that_leaves_is_told_in_a_sentence(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("leaves", "leaves_when_imported"):
+        (tmp_path / f"{name}.py").write_text("import sys\nsys.exit('bye')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidInput, match=r"failed: SystemExit: bye \(leaves\w*\.py, line 2\)"):
+        EnvironmentSpec.parse(text.format(folder=tmp_path)).make()
+
+
 def test_a_function_that_can_be_found_has_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = EnvironmentSpec.parse(gym.envs.classic_control.CartPoleEnv)
     assert spec.text == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
@@ -87,10 +110,11 @@ def test_a_function_that_can_be_found_has_a_text(monkeypatch: pytest.MonkeyPatch
         ("NoSuchThing-v3", "environment 'NoSuchThing-v3' is unknown"),
         ("NoSpace/Thing-v3", "environment 'NoSpace/Thing-v3' is unknown"),
         ("", "expected an id such as 'CartPole-v1', got ''"),
-        ("no_such_module:make", "there is no module 'no_such_module'"),
+        ("no_such_module:make", "no module named 'no_such_module' can be imported"),
         ("no_such_module:Thing-v0", "environment 'no_such_module:Thing-v0' is unknown"),
         ("no/such/file.py:make", "there is no file no/such/file.py"),
-        ("FILE:mak", "has no function 'mak'; did you mean 'make'"),
+        ("FILE:mak", "no 'mak' there; did you mean 'make'"),
+        ("FILE:gym", "expected a function that makes it, got module"),
         ("FILE:make_vector", "is a vector environment"),
         ("FILE:make_nothing", "expected a gymnasium.Env, got builtins.NoneType"),
         ("FILE:broken", "could not be made: OSError: no such robot"),
@@ -104,6 +128,10 @@ def test_unknown_names_are_answered_with_a_sentence(text: str, message: str, fac
 def test_arguments_are_checked() -> None:
     with pytest.raises(InvalidInput, match="plain values"):
         EnvironmentSpec.parse("CartPole-v1", {"a": object()})
+    with pytest.raises(InvalidInput, match="must be values with names, got 'x'"):
+        EnvironmentSpec.parse("CartPole-v1", "x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="does not say which one"):
+        EnvironmentSpec.from_json('{"env": "CartPole-v1"}')
     with pytest.raises(InvalidInput, match="could not be made: TypeError"):
         EnvironmentSpec.parse("CartPole-v1", {"no_such_option": 1}).make()
     with pytest.raises(InvalidInput, match="every worker has to make its own"):

@@ -39,8 +39,10 @@ def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
     hashed.update(spec.identity.encode())
     simulator = SnapshotSimulator(env)
     for layer in simulator.layers:
-        # A class from a file is in a module that is named after where the file lies.
-        name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"\1", qualified_name(type(layer)))
+        # A class from a file is in a module that is named after where the file lies, and was once
+        # in one named after the file alone, by which studies and margins know it.
+        name = qualified_name(type(layer))
+        name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"safemargin_environment_\1", name)
         hashed.update(name.encode())
     hashed.update(repr((env.action_space, env.observation_space)).encode())
     actions = ActionSource(env, _SEED)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
-import inspect
 import json
 import re
 import sys
@@ -17,6 +15,7 @@ import gymnasium as gym
 
 from safemargin.environments.simulator import Env, require_single
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean, told
+from safemargin.locate import locate
 
 _VERSIONED = re.compile(r"-v\d+$")
 
@@ -194,49 +193,9 @@ def _importable_name(function: Callable[..., Any]) -> str | None:
 
 def _load_function(text: str) -> Callable[..., Any]:
     """The function behind 'package.module:function' or 'path/to/file.py:function'."""
-    where, _, name = text.rpartition(":")
-    if where.endswith(".py"):
-        module = _load_file(text, Path(where))
-    else:
-        try:
-            module = importlib.import_module(where)
-        except ModuleNotFoundError as error:
-            raise InvalidInput(
-                f"environment {text!r}: there is no module {error.name!r}"
-            ) from error
-        except Exception as error:
-            raise InvalidInput(
-                f"environment {text!r}: importing {where} raised {type(error).__name__}: {error}"
-            ) from error
-    target: Any = module
-    for part in name.split("."):
-        target = getattr(target, part, None)
-    if not callable(target):
-        functions = [
-            key
-            for key, item in vars(module).items()
-            if inspect.isfunction(item) or (inspect.isclass(item) and issubclass(item, gym.Env))
-        ]
+    found = locate(text, what="environment")
+    if not callable(found):
         raise InvalidInput(
-            f"environment {text!r}: {where} has no function {name!r}; "
-            + did_you_mean(name, functions)
+            f"environment {text!r}: expected a function that makes it, got {type(found).__name__}"
         )
-    return target  # type: ignore[no-any-return]
-
-
-def _load_file(text: str, path: Path) -> Any:
-    if not path.is_file():
-        raise InvalidInput(f"environment {text!r}: there is no file {path}")
-    name = f"safemargin_environment_{path.stem}"
-    loader = importlib.util.spec_from_file_location(name, path)
-    if loader is None or loader.loader is None:
-        raise InvalidInput(f"environment {text!r}: {path} is no Python file")
-    module = importlib.util.module_from_spec(loader)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        loader.loader.exec_module(module)
-    except Exception as error:
-        raise InvalidInput(
-            f"environment {text!r}: running {path} raised {type(error).__name__}: {error}"
-        ) from error
-    return module
+    return found  # type: ignore[no-any-return]

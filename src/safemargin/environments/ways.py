@@ -38,7 +38,7 @@ class SnapshotSimulator(Simulator):
     def _save_state(self) -> _Saved:
         try:
             return _Saved(self, graph.capture(self.layers))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvironmentFault(
                 f"{self.name}: the state could not be saved: {type(error).__name__}: {error}"
             ) from error
@@ -49,7 +49,7 @@ class SnapshotSimulator(Simulator):
             raise InvalidInput("a snapshot can only be restored by the simulator that took it")
         try:
             graph.restore(saved.nodes)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvironmentFault(
                 f"{self.name}: a snapshot could not be restored: {type(error).__name__}: {error}"
             ) from error

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import PolicyFault, SafemarginError
+from safemargin.errors import PolicyFault, SafemarginError, told
 
 if TYPE_CHECKING:
     from safemargin.policies.base import Observations, Policy, ScoreKind
@@ -130,12 +130,10 @@ def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
         scores, _ = policy.scores(observations, policy.initial_memory(1))
     except SafemarginError:
         raise
-    except Exception as error:
-        reason = str(error).strip().splitlines()
+    except (Exception, SystemExit) as error:
         raise PolicyFault(
             f"policy {policy.description}: cannot score an observation of "
-            f"{_shape_text(env.observation_space)}: "
-            f"{reason[0] if reason else type(error).__name__}"
+            f"{_shape_text(env.observation_space)}: {told(error)}"
         ) from error
     check_action_space(policy, env.action_space, int(scores.shape[-1]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from safemargin.errors import PolicyFault, SafemarginError
+from safemargin.errors import PolicyFault, SafemarginError, told
 from safemargin.policies.base import Memory, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.identity import function_identity
@@ -38,7 +38,7 @@ class FunctionPolicy(BatchedPolicy):
             return self.function(observations), None
         except SafemarginError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PolicyFault(
-                f"policy {self.description}: the function raised {type(error).__name__}: {error}"
+                f"policy {self.description}: the function raised {told(error)}"
             ) from error

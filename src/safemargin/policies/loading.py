@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from safemargin.errors import InvalidInput, SafemarginError, did_you_mean, told
+from safemargin.locate import locate, takes_no_arguments
 from safemargin.policies.base import Policy, ScoreKind
-from safemargin.policies.locate import locate, takes_no_arguments
 
 FORMS = (
     "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute' "

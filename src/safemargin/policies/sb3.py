@@ -252,7 +252,7 @@ def load_sb3(
         raise MissingExtra(f"a {class_name} model", extra="sb3") from error
     try:
         model = loader.load(path, device="cpu", custom_objects=dict(_NOT_NEEDED))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"policy {path}: Stable-Baselines3 cannot load it as {class_name} "
             f"({type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''})"

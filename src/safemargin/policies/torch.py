@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import MissingExtra, PolicyFault, SafemarginError
+from safemargin.errors import MissingExtra, PolicyFault, SafemarginError, told
 from safemargin.policies.base import Memory, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.identity import weights_identity
@@ -56,10 +56,10 @@ class TorchPolicy(BatchedPolicy):
                 outputs = self.module(inputs)
         except SafemarginError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PolicyFault(
                 f"policy {self.description}: the network could not score observations of "
-                f"shape {_shape(observations)} ({str(error).strip().splitlines()[0]})"
+                f"shape {_shape(observations)}: {told(error)}"
             ) from error
         if self.kind == "gaussian" and isinstance(outputs, tuple | list) and len(outputs) == 2:
             mean, log_std = outputs

@@ -68,9 +68,9 @@ def _module_from_name(name: str, text: str, what: str) -> ModuleType:
 
 
 def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
-    path = path.expanduser().resolve()
-    if not path.is_file():
+    if not path.expanduser().is_file():
         raise InvalidInput(f"{what} {text!r}: there is no file {path}")
+    path = path.expanduser().resolve()
     # The name says which file, so that two files called agent.py do not meet.
     tag = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     name = f"safemargin_file_{path.stem}_{tag}"
