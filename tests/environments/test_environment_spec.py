@@ -140,6 +140,13 @@ def test_arguments_are_checked() -> None:
         EnvironmentSpec.parse(3)  # type: ignore[arg-type]
 
 
+def test_no_argument_of_an_atari_game_is_mistaken_for_something_else() -> None:
+    pytest.importorskip("ale_py")
+    for name in ("function", "self", "game"):
+        with pytest.raises(InvalidInput, match=f"could not be made: TypeError: .*'{name}'"):
+            EnvironmentSpec.parse("atari:pong", {name: 1}).make()
+
+
 def test_unknown_atari_games_are_answered_with_the_nearest() -> None:
     pytest.importorskip("ale_py")
     with pytest.raises(InvalidInput, match="'atari:beamrider' is unknown; did you mean 'beam_ri"):

@@ -85,8 +85,8 @@ class EnvironmentSpec:
         elif self.text.startswith("atari:"):
             from safemargin.environments.atari import make_atari
 
-            game, arguments = self.text.removeprefix("atari:"), self.arguments
-            env = self._called(lambda **given: make_atari(game, **given), **arguments)
+            game = self.text.removeprefix("atari:")
+            env = self._called(lambda **given: make_atari(game, **given))
         elif ":" in self.text and not _VERSIONED.search(self.text):
             env = self._called(_load_function(self.text))
         else:
@@ -122,9 +122,9 @@ class EnvironmentSpec:
             raise InvalidInput(f"environment: {text!r:.80} does not say which one") from None
         return cls.parse(source, arguments)
 
-    def _called(self, function: Callable[..., Any], **arguments: Any) -> Any:
+    def _called(self, function: Callable[..., Any]) -> Any:
         try:
-            return function(**(arguments or self.arguments))
+            return function(**self.arguments)
         except SafemarginError:
             raise
         except (Exception, SystemExit) as error:
