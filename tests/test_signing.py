@@ -19,6 +19,7 @@ import safemargin as sm
 from safemargin.cli import main
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import UntrustedCode
+from safemargin.provenance import source_text
 from safemargin.proxies import PROXIES, default_proxy
 from safemargin.signing import code_named
 from safemargin.store import DATABASE, Store
@@ -241,6 +242,9 @@ def test_proxies_and_models_are_found_from_any_folder(
     (tmp_path / "own.py").write_text("def ones(scores, history, n):\n    return 1.0\n")
     monkeypatch.chdir(tmp_path)
     folder = collected(tmp_path / "study", proxies=["own.py:ones"])
+    (tmp_path / "model.zip").write_text("")
+    assert source_text("sb3:ppo:model.zip") == f"sb3:ppo:{tmp_path.resolve() / 'model.zip'}"
+    assert source_text("zoo:cartpole") == "zoo:cartpole"
     monkeypatch.chdir(Path(__file__).parent)
     with sm.Study.open(folder) as study:
         assert [proxy.name for proxy in study.job().proxies][-1] == "ones"
