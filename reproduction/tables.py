@@ -117,6 +117,24 @@ def association(studies: Studies) -> str:
     return markdown(header, rows)
 
 
+def tails(studies: Studies) -> str:
+    """The 95 % percentile of true criticality at natural moments of low and of high proxies."""
+    rows = []
+    for agent in AGENTS:
+        for place, name in ((0, "lowest fifth"), (-1, "highest fifth")):
+            cells = [MISSING] * (len(N_VALUES) + 1)
+            if agent in studies:
+                tuples = studies[agent].tuples()
+                natural = np.flatnonzero(tuples.phases == "natural")
+                by_proxy = natural[np.argsort(tuples.proxies[natural], kind="stable")]
+                chosen = np.array_split(by_proxy, 5)[place]
+                found = np.quantile(tuples.criticalities[chosen], 0.95, axis=0)
+                cells = [*(f"{value:.2f}" for value in found), str(len(chosen))]
+            rows.append([agent, name, *cells])
+    header = ["agent", "natural proxies", *(f"n = {n}" for n in N_VALUES), "moments"]
+    return markdown(header, rows)
+
+
 # -- Table II ----------------------------------------------------------------------------------
 
 
