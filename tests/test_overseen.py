@@ -100,6 +100,24 @@ def test_episodes_are_counted_and_broken_ones_are_not() -> None:
     assert games.drift.episodes == 1  # one game
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_seed_leaves_the_game_that_goes_on(seed: int | None) -> None:
+    told: list[str] = []
+    env, monitor = Lives(short_chain(), lives=3), watch(listeners=[lambda e: told.append(e.why)])
+    for _ in sm.oversee(env, always_first, monitor, seed=0):
+        pass
+    told.clear()
+    run = sm.oversee(env, always_first, monitor, seed=seed)
+    assert next(run).decision.call == (seed is None)  # the call of the last life
+    assert told == ([] if seed is None else ["the episode has ended"])
+    overseen = sm.Overseen(Lives(short_chain(), lives=3), always_first, watch())
+    overseen.reset(seed=0)
+    while not overseen.step()[2]:
+        pass
+    overseen.reset(seed=seed)
+    assert overseen.question.decision.call == (seed is None)
+
+
 def test_margins_of_another_policy_are_refused() -> None:
     with pytest.raises(StudyMismatch, match="the margins were made for another policy"):
         sm.Overseen(short_chain(), always_first, Monitor(

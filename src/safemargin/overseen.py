@@ -71,8 +71,13 @@ class _Agent:
         self._generator = np.random.default_rng(seed)
         self._memory: Memory = None
 
-    def begin(self) -> None:
+    def begin(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; a seed begins a new game, even where the last one goes on."""
+        if options.get("seed") is not None and self._game_goes_on:
+            self.monitor.end_episode(counted=False)
+        observation, info = self.env.reset(**options)
         self._memory = self.policy.initial_memory(1)
+        return observation, info
 
     def ask(self, observation: Any, info: dict[str, Any], step: int) -> Question:
         """What the agent would do here, and whether that is a moment to call somebody."""
@@ -84,12 +89,15 @@ class _Agent:
 
     def end(self) -> None:
         """The episode is over; one life of a game that goes on is not all of it."""
-        try:
-            goes_on = bool(self.env.get_wrapper_attr("game_goes_on"))
-        except AttributeError:
-            goes_on = False
-        if not goes_on:
+        if not self._game_goes_on:
             self.monitor.end_episode()
+
+    @property
+    def _game_goes_on(self) -> bool:
+        try:
+            return bool(self.env.get_wrapper_attr("game_goes_on"))
+        except AttributeError:
+            return False
 
     def _mask(self, info: dict[str, Any]) -> Mask:
         mask = info.get("action_mask")
@@ -137,8 +145,7 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
         """Begin an episode; one that has not ended does not count for drift."""
         if self._question is not None:
             self.monitor.end_episode(counted=False)
-        observation, info = self.env.reset(**options)
-        self._agent.begin()
+        observation, info = self._agent.begin(**options)
         self._question = self._agent.ask(observation, info, 0)
         return observation, info
 
@@ -178,8 +185,7 @@ def oversee(
     only where the monitor calls. The generator returns how the episode went.
     """
     agent = _Agent(env, policy, monitor, seed)
-    observation, info = env.reset(seed=seed)
-    agent.begin()
+    observation, info = agent.begin(seed=seed)
     total, step, calls, called, overruled = 0.0, 0, 0, 0, 0
     terminated = truncated = whole = False
     try:
