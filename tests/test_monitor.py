@@ -74,6 +74,23 @@ def test_without_hysteresis_and_with_a_pause() -> None:
     assert said[2].why == "margin 1, below 2, but the last call is not 2 decisions ago"
 
 
+def test_a_call_that_the_end_of_an_episode_cuts_off_is_paused_after_like_any_other() -> None:
+    for before in ((3,), (3, 0)):  # cut off, or released just before the end
+        alone, many = monitor(pause=2), monitor(pause=2)
+        for proxy in before:
+            alone.step(scores(proxy))
+            many.step(np.array([scores(proxy), scores(0)]))
+        alone.end_episode()
+        many.end_episode([0])
+        muted = []
+        for _ in range(3):
+            both, said = many.step(np.array([scores(3), scores(3)])), alone.step(scores(3))
+            assert tuple(both[0]) == tuple(said)
+            assert both.call[1]  # who was not called for is not muted
+            muted.append((said.muted, said.call))
+        assert muted == [(True, False), (True, False), (False, True)]
+
+
 def test_outside_the_fitted_range_is_flagged() -> None:
     watch = monitor(release_at=2)
     assert not watch.step(scores(3)).outside
@@ -354,7 +371,11 @@ def test_episodes_are_looked_at_in_the_order_they_began() -> None:
     assert watch.drift.episodes == 3
     watch.end_episode([1, 1])  # without a decision
     assert watch.drift.episodes == 3
-    for wrong in (3, [True, False], "all"):
+    watch.step(np.zeros((3, 2)))
+    for nobody in ([], (), np.zeros(3, dtype=bool)):
+        watch.end_episode(nobody)
+    assert watch.drift.episodes == 3
+    for wrong in (3, [True, False], "all", -1, [0, -3], [0.0], [[0], [1, 2]]):
         with pytest.raises(InvalidInput, match=r"agents must be places below 3 or a mask of 3"):
             watch.end_episode(wrong)
 

@@ -232,28 +232,21 @@ class Monitor:
     def end_episode(self, agents: Any = None, *, counted: bool = True) -> None:
         """Some agents' episodes (games, where lives are episodes) have ended; None: those of all.
 
-        `agents` are their places or a mask. Calls end. `counted=False`: the episode was broken
-        off from outside and says nothing about drift.
+        `agents` are their places or a mask. Calls end, and the pause after them begins.
+        `counted=False`: the episode was broken off from outside and says nothing about drift.
         """
         if self._agents is None:
             return
-        every = np.arange(max(self._agents, 1))
-        try:
-            found = every if agents is None else np.unique(every[np.atleast_1d(agents)])
-        except IndexError:
-            raise InvalidInput(
-                f"agents must be places below {len(every)} or a mask of {len(every)}, got "
-                f"{agents!r:.60}"
-            ) from None
-        chosen: list[int] = found.tolist()
-        for agent in chosen:
-            called = self._on if self._agents == 0 else bool(self._calling[agent])
-            if called and self.listeners:
-                self._send(Event("release", agent, self.steps, None, None, "the episode has ended"))
-        if self._agents == 0:
-            self._on = False
-        else:
-            self._calling[chosen] = False
+        chosen = _places(agents, max(self._agents, 1))
+        calling = self.calling
+        called = [agent for agent in chosen if calling[agent]]
+        if called and self._agents == 0:
+            self._on, self._silent = False, self.rule.pause
+        elif called:
+            self._calling[called] = False
+            self._silences[called] = self.rule.pause
+        for agent in called:
+            self._send(Event("release", agent, self.steps, None, None, "the episode has ended"))
         self._close(chosen, counted=counted)
 
     def _close(self, agents: Sequence[int], *, counted: bool) -> None:
@@ -293,6 +286,23 @@ class Monitor:
     def _send(self, event: Event) -> None:
         for listener in self.listeners:
             listener(event)
+
+
+def _places(agents: Any, count: int) -> list[int]:
+    """The places that are meant by places, a mask or None (all), in order and each once."""
+    if agents is None:
+        return list(range(count))
+    try:
+        given = np.atleast_1d(agents)
+        found: list[int] = np.unique(np.arange(count)[given]).tolist() if given.size else []
+        if given.dtype.kind != "b" and (given < 0).any():
+            raise IndexError
+    except (IndexError, ValueError):
+        raise InvalidInput(
+            f"agents must be places below {count} or a mask of {count}, and no place is below 0, "
+            f"got {agents!r:.60}"
+        ) from None
+    return found
 
 
 def _as_numbers(scores: npt.ArrayLike) -> npt.NDArray[Any]:
