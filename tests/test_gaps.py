@@ -38,7 +38,7 @@ def test_where_losses_rise_with_n_only_resolution_is_lost() -> None:
     rng = np.random.default_rng(0)
     proxies = rng.random(300)
     losses = (proxies + rng.random(300))[:, None] * np.arange(1, 9)
-    found = gap_error(check_sample(proxies, losses, range(1, 9)), tolerances=[3.0, 6.0])
+    found = gap_error(check_sample(proxies, losses, range(1, 9)), tolerances=np.array([3.0, 6.0]))
     assert found is not None
     assert found.missed == pytest.approx((0, 0, 0, 0))
     assert all(row.thin_margin < row.dense_margin for row in found.rows)

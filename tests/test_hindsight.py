@@ -106,6 +106,17 @@ def test_a_study_in_hindsight(study: Path) -> None:
     assert json.loads(json.dumps(found.to_dict()))["within"] == 8
 
 
+def test_tolerances_may_be_an_array_but_not_none_at_all(study: Path) -> None:
+    with sm.Study.open(study) as opened:
+        found = [
+            sm.simulate_oversight(opened, tolerances=values, confidence=0.8)
+            for values in ([0.5, 2.0], np.array([0.5, 2.0], dtype=np.float32))
+        ]
+        assert json.dumps(found[0].to_dict()) == json.dumps(found[1].to_dict())
+        with pytest.raises(InvalidInput, match="give one tolerance or more"):
+            sm.simulate_oversight(opened, tolerances=[], confidence=0.8)
+
+
 def sum_of_openings(study: Path) -> int:
     with sm.Study.open(study) as opened:
         return sum(row[0] for row in opened.store.query("SELECT opening FROM episodes"))

@@ -79,7 +79,9 @@ def gap_error(
     ]
     steps = np.array([0, *sample.n_values])
     rows = []
-    for tolerance in tolerances or typical_tolerances(tables[0].bound.upper):
+    if tolerances is None:
+        tolerances = typical_tolerances(tables[0].bound.upper)
+    for tolerance in tolerances:
         broken = np.concatenate(
             [np.zeros((len(whole), 1), dtype=bool), whole > tolerance], axis=1
         )  # [rows, 1 + n]; nothing breaks at a margin of 0

@@ -49,7 +49,11 @@ def simulate_oversight(
     """
     _check(budget, within, rate, agents)
     whole = study.fit(confidence, method=method, proxy=proxy, estimand=estimand)
-    chosen = tuple(tolerances or typical_tolerances(whole.bound.upper))
+    if tolerances is None:
+        tolerances = typical_tolerances(whole.bound.upper)
+    chosen = tuple(float(tolerance) for tolerance in tolerances)
+    if not chosen:
+        raise InvalidInput("give one tolerance or more, or None for typical ones; there is none")
     if not all(tolerance >= 0 for tolerance in chosen):
         raise InvalidInput(f"the tolerance must be at least 0, got {min(chosen):g}")
     tuples = study.tuples(whole.proxy, estimand=estimand)
