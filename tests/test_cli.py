@@ -222,6 +222,14 @@ def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
         (["collect", "Acrobot-v1", "zoo:cartpole", "-o", "TMP/s"], r"shape \[4\], got .*\[6\]"),
         (["collect", ENVIRONMENT, POLICY, "--scores", "logits", "-o", "STUDY"], "other settings"),
         (["export", "STUDY", "-o", "TMP/t.xls"], r"\.csv or \.parquet"),
+        (
+            ["export", "STUDY", "-o", "TMP/t.csv", "--steps", "--episodes", "0"],
+            "the steps of at least 1 episode can be exported, got 0",
+        ),
+        (
+            ["export", "STUDY", "-o", "TMP/t.csv", "--steps", "--episodes", "-3"],
+            "the steps of at least 1 episode can be exported, got -3",
+        ),
         (["explore", "STUDY", "--port", "99999"], "a port is 0 .* to 65535, got 99999"),
         (["explore", "STUDY", "--port", "0", "--seed", "-4"], "a seed is 0 or more, got -4"),
     ],

@@ -28,6 +28,7 @@ from worlds import (
 )
 
 import safemargin as sm
+from safemargin import plots
 from safemargin.cli import main
 from safemargin.errors import (
     InvalidInput,
@@ -459,6 +460,18 @@ def test_episodes_without_a_step_are_replaced(tmp_path: Path) -> None:
         assert list(after.indices[:6]) == list(before.indices[:6])
 
 
+def test_only_the_paper_s_method_leaves_moments_out_of_the_picture(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[plots.HistogramInfo] = []
+    draw = plots.histogram_figure
+    monkeypatch.setattr(plots, "histogram_figure", lambda info: drawn.append(info) or draw(info))
+    with sm.Study.open(finished) as study:
+        for method in ("calibrated", "paper"):
+            study.plot(tmp_path, confidence=0.9, method=method)
+    assert [(info.dropped, info.drop_highest) for info in drawn] == [(0, 0), (1, 0.05)]
+
+
 def test_export(finished: Path, tmp_path: Path) -> None:
     with sm.Study.open(finished) as study:
         table = study.export(tmp_path / "tuples.csv")
@@ -507,6 +520,9 @@ def test_lives_are_episodes_of_one_game(tmp_path: Path) -> None:
         assert first.seed == second.seed
         assert second.opening == 0
         assert first.fingerprint != second.fingerprint
+        steps = study.export(tmp_path / "steps.csv", steps=True, episodes=4).read_text()
+        kept = [tuple(line.split(",")[:2]) for line in steps.splitlines()[1:]]
+        assert list(dict.fromkeys(kept)) == [("0", "0"), ("0", "1"), ("0", "2"), ("1", "0")]
     assert contents(tmp_path / "at once") == contents(tmp_path / "in parts")
 
 

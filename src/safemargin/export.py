@@ -54,8 +54,10 @@ def export_tuples(store: Store, path: Path) -> Path:
 def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Path:
     """One row for each step of the natural episodes (the first so many): reward and proxies.
 
-    A proxy that looks at n has a column for each n.
+    Where a game has lives, each is an episode. A proxy that looks at n has a column for each n.
     """
+    if episodes is not None and episodes < 1:
+        raise InvalidInput(f"the steps of at least 1 episode can be exported, got {episodes}")
     found = store.query(
         "SELECT phase, episode, life, opening, ended, steps, rewards FROM episodes "
         "WHERE phase = 'natural' ORDER BY episode, life LIMIT ?",

@@ -156,7 +156,10 @@ def heatmap_info(margins: Margins, *, tolerances: npt.ArrayLike | None = None) -
 def histogram_info(
     tuples: Tuples, *, drop_highest: float = 0.05, bins: int = 50, n: int | None = None
 ) -> HistogramInfo:
-    """Proxies by phase in equal bins; `n` picks the column of a proxy that looks at n."""
+    """Proxies by phase in equal bins; `n` picks the column of a proxy that looks at n.
+
+    `drop_highest` is the share that the fit leaves out: 0.05 by the paper's method, 0 by others.
+    """
     if bins < 1:
         raise InvalidInput(f"bins must be at least 1, got {bins}")
     if not len(tuples):

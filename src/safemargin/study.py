@@ -442,9 +442,11 @@ class Study:
         densities = plots.kde_info(
             tuples, confidence=confidence, minimum_bandwidth=self.minimum_bandwidth
         )
+        left_out = 0.05 if method == "paper" else 0.0  # only the paper's method leaves any out
+        histogram = plots.histogram_info(tuples, drop_highest=left_out)
         figures = {
             "densities": plots.kde_figure(densities),
-            "proxies": plots.histogram_figure(plots.histogram_info(tuples)),
+            "proxies": plots.histogram_figure(histogram),
         }
         if not margins.bound.looks_at_n:  # else there is no single proxy axis
             figures["margins"] = plots.heatmap_figure(plots.heatmap_info(margins))
@@ -456,7 +458,8 @@ class Study:
     def export(self, path: str | Path, *, steps: bool = False, episodes: int | None = None) -> Path:
         """Write the tuples (every moment, n and proxy) as .csv or .parquet.
 
-        With `steps`: reward and proxies at every step of the (first so many) natural episodes.
+        With `steps`: reward and proxies at every step of the (first so many) natural episodes;
+        where a game has lives, each is an episode.
         """
         from safemargin.export import export_steps, export_tuples
 

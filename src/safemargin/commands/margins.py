@@ -84,7 +84,10 @@ def add_margin_commands(command: AddCommand) -> None:
         help="reward and proxies at every step of the natural episodes, instead of the tuples",
     )
     export.add_argument(
-        "--episodes", type=int, metavar="K", help="with --steps: of the first K episodes only"
+        "--episodes",
+        type=int,
+        metavar="K",
+        help="with --steps: of the first K natural episodes only (each life of a game is one)",
     )
 
     margin = command(
