@@ -326,6 +326,13 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         assert (
             page.script("document.querySelectorAll('#then .chip[data-state=theirs]').length") == 1
         )
+        counted = {"scores": [1, 2, 3], "first_action": 7, "proposed": 9, "action": 8}
+        page.driver.execute_script("showScores(arguments[0])", counted)
+        rows = "[...document.querySelectorAll('#scores .score')]"
+        assert page.script(f"{rows}.map(row => row.children[0].textContent)") == [
+            "action 7", "action 8", "▸ action 9",
+        ]  # fmt: skip
+        assert page.script(f"{rows}.findIndex(row => row.classList.contains('taken'))") == 1
         place = page.script("view.at")
         page.press(Keys.ARROW_RIGHT)
         assert page.script("view.at") == place + 1

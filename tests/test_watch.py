@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from test_monitor import margins
 from test_overseen import own_margins
-from worlds import TableWorld, always_first, chain, make_branching, make_drawn
+from worlds import TableWorld, always_first, chain, make_branching, make_drawn, make_from_seven
 
 import safemargin as sm
 from safemargin.cli import main
@@ -126,6 +126,19 @@ def test_calls_episodes_and_no_pictures(log: sm.AuditLog) -> None:
     assert agent.picture is None
     assert kinds(log, agent.name)[:4] == ["joined", "call", "release", "call"]
     assert kinds(log, agent.name)[-1] in ("left", "release")
+
+
+def test_actions_that_do_not_begin_at_0(log: sm.AuditLog) -> None:
+    fleet = Fleet(log)
+    lead(
+        fleet,
+        crew(make_from_seven, agents=1),
+        lambda: fleet.agents and "call" in kinds(log, fleet.agents[0].name),
+    )
+    assert fleet.agents[0].hello.action_names == ("action 7", "action 8")
+    call = next(entry for entry in log.entries(agent=fleet.agents[0].name) if entry.kind == "call")
+    told = {name: call.details[name] for name in ("first_action", "proposed", "proposed_name")}
+    assert told == {"first_action": 7, "proposed": 7, "proposed_name": "action 7"}
 
 
 def test_an_agent_that_calls_waits_for_somebody(log: sm.AuditLog) -> None:

@@ -83,6 +83,7 @@ def test_the_study_and_where_to_begin(client: TestClient, drawn_study: Path) -> 
     assert about["path"] == str(drawn_study)
     assert about["moments"] == {"natural": 40, "spread": 12}
     assert about["estimates_left"] == 0
+    assert about["first_action"] == 0
     names = [each["name"] for each in about["episodes"]]
     assert about["start"]["episode"] in names
     start = next(each for each in about["episodes"] if each["name"] == about["start"]["episode"])

@@ -63,9 +63,11 @@ def exploring(study: Path, *more: str) -> Iterator[str]:
         preexec_fn=let_ctrl_c_through,
     )
     assert process.stdout is not None
-    yield json.loads(process.stdout.readline())["address"]
-    process.send_signal(2)
-    process.communicate(timeout=30)
+    try:
+        yield json.loads(process.stdout.readline())["address"]
+    finally:
+        process.send_signal(2)
+        process.communicate(timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -347,6 +349,27 @@ def test_the_filter_says_what_it_does(page: Page) -> None:
     page.script("view.study.has_lives = true")
     page.script("layFilter()")
     assert page.text("only-lost-text") == "only those that were lost"
+
+
+def test_the_action_taken_is_marked_where_actions_do_not_begin_at_0(
+    chromium: webdriver.Chrome, tmp_path: Path
+) -> None:
+    study = tmp_path / "study"
+    worlds = Path(__file__).parent / "worlds.py"
+    parts = [f"{worlds}:make_from_seven", f"{worlds}:always_first", "--scores", "logits"]
+    sizes = ["--natural", "4", "--spread", "0", "--workers", "1", "--n", "1", "--trials", "2"]
+    assert main(["collect", *parts, "-o", str(study), *sizes]) == 0
+    page = Page(chromium)
+    with exploring(study) as address:
+        chromium.get("about:blank")
+        chromium.get(address)
+        page.wait("view.episode !== null && document.querySelector('#scores .score')")
+        rows = "[...document.querySelectorAll('#scores .score')]"
+        assert page.script(f"{rows}.map(row => row.children[0].textContent)") == [
+            "action 7", "action 8",
+        ]  # fmt: skip
+        assert page.script("view.episode.actions[view.step]") == 7
+        assert page.script(f"{rows}.map(row => row.classList.contains('taken'))") == [True, False]
 
 
 def test_it_says_whose_play_an_episode_runs_into(page: Page) -> None:

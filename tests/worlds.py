@@ -226,6 +226,21 @@ class DrawnWorld(TableWorld):
         return ["STAY", "LEAVE"]
 
 
+class FromSeven(gym.ActionWrapper[Any, Any, Any]):
+    """The same world, but its actions are numbered from 7 on."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.action_space = gym.spaces.Discrete(2, start=7)
+
+    def action(self, action: Any) -> int:
+        return int(action) - 7
+
+
+def make_from_seven() -> gym.Env[Any, Any]:
+    return FromSeven(TableWorld(branching(40), starts=2))
+
+
 def make_drawn(render_mode: str | None = None) -> gym.Env[Any, Any]:
     return DrawnWorld(branching(40), starts=2, render_mode=render_mode)
 

@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 import safemargin
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import StudyMismatch
@@ -43,14 +45,17 @@ def source_text(given: str | Path) -> str:
 
 
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
+    """The environment's entry in a study; `first_action` is the number of the first score's."""
     env = spec.make()
     try:
         policy.check(env)
+        space = env.action_space
         return {
             "name": spec.name,
             "arguments": dict(spec.arguments),
             "spec": spec.to_json(),
             "identity": environment_identity(spec, env),
+            "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
         }
     finally:
         env.close()

@@ -122,6 +122,7 @@ def situation(agent: Agent) -> dict[str, Any]:
         "margin": agent.margin,
         "proxy": agent.proxy,
         "scores": agent.finite_scores,
+        "first_action": agent.hello.first_action or None,
         "proposed": report.proposed,
         "proposed_name": agent.action_name(report.proposed),
         **({"why": report.why} if report.why else {}),

@@ -168,7 +168,7 @@ class _Runner:
             self.name,
             f"local {id(self.crew)}",
             action_names=tuple(
-                name or f"action {place}" for place, name in enumerate(names[:MOST_ACTIONS])
+                name or f"action {first + place}" for place, name in enumerate(names[:MOST_ACTIONS])
             ),
             dimensions=dimensions,
             first_action=first,

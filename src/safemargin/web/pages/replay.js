@@ -126,15 +126,16 @@ function showEntry(entry) {
 function showScores(details) {
   const scores = details.scores || [], finite = scores.filter(score => score !== null);
   const low = Math.min(0, ...finite), range = Math.max(0, ...finite) - low || 1;
+  const first = details.first_action ?? 0;
   byId("scores").replaceChildren(...scores.map((score, place) => {
     const row = make("div", "score"), track = make("div", "track"), fill = make("div", "fill");
-    row.classList.toggle("taken", place === details.action);
-    const wanted = place === details.proposed;
-    const name = place === details.action ? details.action_name : wanted ? details.proposed_name : null;
+    const action = first + place, wanted = action === details.proposed;
+    row.classList.toggle("taken", action === details.action);
+    const name = action === details.action ? details.action_name : wanted ? details.proposed_name : null;
     fill.style.left = `${100 * (Math.min(score ?? 0, 0) - low) / range}%`;
     fill.style.width = `${100 * Math.abs(score ?? 0) / range}%`;
     track.append(fill);
-    row.append(make("span", "name", (wanted ? "▸ " : "") + (name || `action ${place}`)), track, make("span", "value", score === null ? "–" : score.toPrecision(3)));
+    row.append(make("span", "name", (wanted ? "▸ " : "") + (name || `action ${action}`)), track, make("span", "value", score === null ? "–" : score.toPrecision(3)));
     return row;
   }));
 }

@@ -81,12 +81,12 @@ function showScores() {
     element("scores").replaceChildren(make("p", {className: "quiet small", textContent: text}));
     return;
   }
-  const taken = episode.actions[here];
+  const taken = episode.actions[here], first = view.study.first_action;
   element("scores").replaceChildren(...scoreRows(episode.scores[here]).map((row, i) => {
     const fill = make("div", {className: "fill"});
     fill.style.left = 100 * row.from + "%";
     fill.style.width = 100 * row.share + "%";
-    const isTaken = !Array.isArray(taken) && taken === i;
+    const isTaken = !Array.isArray(taken) && taken - first === i;
     return make("div",
       {className: "score" + (isTaken ? " taken" : ""),
         title: `${row.name}: ${row.hover}${isTaken ? " – taken" : ""}`},
@@ -99,7 +99,8 @@ function showScores() {
 // What the scores of one step look like as bars: where each begins and how long it is.
 function scoreRows(raw) {
   const kind = view.study.score_kind, discrete = kind === "q" || kind === "logits";
-  const nameOf = i => view.names[i] || (discrete ? `action ${i}` : `dimension ${i}`);
+  const first = view.study.first_action;
+  const nameOf = i => view.names[i] || (discrete ? `action ${first + i}` : `dimension ${i}`);
   if (kind === "logits") {
     const top = Math.max(...raw), weights = raw.map(value => Math.exp(value - top));
     const all = weights.reduce((a, b) => a + b);
