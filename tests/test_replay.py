@@ -195,6 +195,31 @@ def test_recordings_are_found_by_what_people_type(recordings: Recordings) -> Non
     assert recordings.find("natural-4-0") == "natural-4-0"
     with pytest.raises(InvalidInput, match="has no episode '400'; it has natural 0 to"):
         recordings.find("400")
+    assert recordings.find("natural: 4") == recordings.find(" 4.0 ") == "natural-4-0"
+    asked = "ask for a number (of the natural ones), 'spread 3', or a name such as natural-17-0"
+    known = {outline.name for outline in recordings.outlines()}
+    assert {"spread-3-0", "spread-1-0", "spread-2-0"} <= known
+    for wrong in ("banana 3", "-1", "seed 2", "natural-3-1", "spread", "", "3 0 0", "9" * 5000):
+        with pytest.raises(InvalidInput, match="has no episode ") as refused:
+            recordings.find(wrong)
+        assert str(refused.value).endswith(asked)
+
+
+def test_a_number_is_never_that_of_a_spread_episode(
+    recordings: Recordings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = [each for each in recordings.outlines() if each.name != "natural-2-0"]
+    second = replace(some[0], name="natural-2-1", index=2, life=1)
+    for left, found in ((some, None), ([*some, second], "natural-2-1")):
+        monkeypatch.setattr(recordings, "outlines", lambda left=left: left)
+        if found:  # the first life that is long enough to be in the list
+            assert recordings.find("2") == recordings.find("natural 2") == found
+        else:
+            with pytest.raises(InvalidInput, match="has no episode '2'"):
+                recordings.find("2")
+
+
+def test_recordings_are_opened_by_their_name_alone(recordings: Recordings) -> None:
     with pytest.raises(InvalidInput, match="there is no episode 'natural-7'"):
         recordings.open("natural-7")
 

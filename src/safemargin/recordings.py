@@ -17,6 +17,7 @@ from safemargin.rollouts import Runner
 from safemargin.study import Study
 
 _NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")
+_TYPED = re.compile(r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})(?:[\s:.-]+(\d{1,18}))?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,26 +80,29 @@ class Recordings:
         return f"{phase} {index}" + (f", life {int(life) + 1}" if self.has_lives else "")
 
     def find(self, text: str) -> str:
-        """The name behind what a person typed: '17', 'spread 3', 'natural-17-1'."""
-        known = {outline.name for outline in self.outlines()}
-        words = re.split(r"[\s:.-]+", text.strip())
-        if words[0].isdecimal():
-            words = ["natural", *words]
-        tries = ["-".join(words), "-".join([*words, "0"]), "-".join(["spread", *words[1:], "0"])]
-        if text.strip().isdecimal():  # the first life long enough to be in the list
-            tries += [
-                outline.name for outline in self.outlines() if outline.index == int(text.strip())
-            ]
-        for name in tries:
-            if name in known:
-                return name
+        """The name behind what a person typed: '17', 'spread 3', 'natural-17-1'.
+
+        A number alone is that of a natural episode; without a life, it is the first in the list.
+        """
+        if match := _TYPED.fullmatch(text.strip()):
+            wanted = match[1] or "natural", int(match[2])
+            for outline in self.outlines():
+                if (outline.phase, outline.index) == wanted and (
+                    match[3] is None or outline.life == int(match[3])
+                ):
+                    return outline.name
         games = {phase: self._numbers(phase) for phase in get_args(Phase)}
         told = ", ".join(
             f"{phase} 0 to {max(numbers)}" for phase, numbers in games.items() if numbers
         )
         raise InvalidInput(
-            f"the study in {self.study.path} has no episode {text!r}; "
-            + (f"it has {told}" if told else "it has none yet, run `safemargin collect`")
+            f"the study in {self.study.path} has no episode {text!r:.60}; "
+            + (
+                f"it has {told}: ask for a number (of the natural ones), 'spread 3', or a name "
+                "such as natural-17-0"
+                if told
+                else "it has none yet, run `safemargin collect`"
+            )
         )
 
     def run_seed(self, seed: int) -> str:
