@@ -308,6 +308,8 @@ def test_saving_where_it_cannot(tmp_path: Path) -> None:
         fitted(settings={"gamma": math.nan}).save(tmp_path / "margins.json")
     with pytest.raises(InvalidInput, match="hold something JSON cannot"):
         fitted(settings={"gamma": object()}).save(tmp_path / "margins.json")
+    with pytest.raises(InvalidInput, match="hold something JSON cannot: .*surrogates not allowed"):
+        fitted(settings={"gamma": "\udcff"}).save(tmp_path / "margins.json")
     assert os.listdir(tmp_path) == []
 
 
@@ -364,6 +366,20 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(policy="agent"), "'policy' must be a dict, not 'agent'"),
         (changed(looks_at_n=0), "'looks_at_n' must be a bool, not 0"),
         ({"format": FORMAT, "version": 1}, "the entry 'n_values' is missing"),
+        (changed(details={"notes": 5}), "the notes in 'details' must be a list of texts, not 5"),
+        (changed(details={"notes": None}), "the notes in 'details' must be a list of texts"),
+        (changed(details={"notes": "few"}), "the notes in 'details' must be a list of texts"),
+        (changed(details={"notes": [1]}), "the notes in 'details' must be a list of texts"),
+        (changed(policy={"identity": 7}), "the identity in 'policy' must be a text, not 7"),
+        (changed(policy={"kind": ["q"]}), r"the kind in 'policy' must be a text, not \['q'\]"),
+        (changed(environment={"identity": []}), "the identity in 'environment' must be a text"),
+        (
+            changed(natural_proxies={"count": 10**30, "ranks": [1], "values": [0], "ties": [0]}),
+            "the count of natural_proxies is 1000",
+        ),
+        (changed(created_by="\ud800"), "cannot be written again .*surrogates not allowed"),
+        (changed(settings={"\ud800": 1}), "cannot be written again .*surrogates not allowed"),
+        (changed(details={"a": [{"b": "\ud800"}]}), "cannot be written again .*surrogates"),
     ],
 )
 def test_foreign_and_damaged_documents(tmp_path: Path, document: Any, text: str) -> None:

@@ -67,14 +67,12 @@ def write_document(path: Path, document: Mapping[str, Any]) -> Path:
             f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
             for name, value in document.items()
         ]
+        content = ("{\n" + ",\n".join(entries) + "\n}").encode()
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"the margins hold something JSON cannot: {error}") from error
     try:
-        with (
-            written_whole(path) as target,
-            open(target, "w", encoding="utf-8", newline="\n") as file,
-        ):
-            file.write("{\n" + ",\n".join(entries) + "\n}")
+        with written_whole(path) as target:
+            target.write_bytes(content)
     except OSError as error:
         raise MarginsFileError(f"{path} cannot be written: {error.strerror}") from error
     return path
@@ -109,6 +107,11 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
             fail(f"the entry {name!r} must be a {kind.__name__}, not {data[name]!r:.40}")
         return data[name]
 
+    def text_in(name: str, key: str) -> None:
+        value = entry(name, dict).get(key)
+        if value is not None and type(value) is not str:
+            fail(f"the {key} in {name!r} must be a text, not {value!r:.40}")
+
     def table(name: str, depth: int, *, nulls: bool = False) -> Floats:
         rows = [entry(name, list)] if depth == 1 else entry(name, list)
         widths = {len(row) if type(row) is list else -1 for row in rows}
@@ -134,6 +137,10 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
             f"{VERSIONS[0]} to {VERSIONS[-1]}; install the safemargin that wrote it, or"
         )
     try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        fail(f"it holds something that cannot be written again ({error})")
+    try:
         n_values = entry("n_values", list)
         looks_at_n = entry("looks_at_n", bool)
         grid = table("grid", 2 if looks_at_n else 1)
@@ -152,6 +159,11 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
             natural = NaturalProxies.from_dict(data["natural_proxies"])
     except (InvalidInput, OverflowError, TypeError) as error:
         fail(str(error))
+    for name, key in (("policy", "identity"), ("policy", "kind"), ("environment", "identity")):
+        text_in(name, key)
+    notes = entry("details", dict).get("notes", [])
+    if type(notes) is not list or any(type(note) is not str for note in notes):
+        fail(f"the notes in 'details' must be a list of texts, not {notes!r:.40}")
     return {
         "bound": bound,
         "natural_proxies": natural,

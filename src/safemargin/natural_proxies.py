@@ -20,6 +20,8 @@ from safemargin.records import Floats
 from safemargin.seeding import Purpose, stream
 
 MOST_VALUES = 101
+MOST_EPISODES = 2**53
+"""More cannot be told apart by the numbers that drift is computed with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class NaturalProxies:
         """What `to_dict` described; InvalidInput where it is anything else."""
         if type(data) is not dict or set(data) != {"count", "ranks", "values", "ties"}:
             raise InvalidInput("natural_proxies must hold count, ranks, values and ties")
-        if type(data["count"]) is not int:
+        if type(data["count"]) is not int or data["count"] > MOST_EPISODES:
             raise InvalidInput(f"the count of natural_proxies is {data['count']!r:.40}")
         for name, kinds in (("ranks", (int,)), ("values", (int, float)), ("ties", (int, float))):
             if type(data[name]) is not list or any(type(each) not in kinds for each in data[name]):
