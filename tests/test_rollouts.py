@@ -112,7 +112,7 @@ def test_a_recurrent_policy_remembers_through_points_and_perturbations() -> None
 
 def test_proxies_of_ones_own_see_history_and_n() -> None:
     def states_seen(scores: np.ndarray, history: list[np.ndarray], n: int | None) -> float:
-        return sum(float(np.argmax(observation)) for observation in history) + (n or 0)
+        return sum(1 + float(np.argmax(observation)) for observation in history) + (n or 0)
 
     policy = load_policy(always_first, kind="logits")
     proxies = (
@@ -122,8 +122,8 @@ def test_proxies_of_ones_own_see_history_and_n() -> None:
     settings = Settings(n_values=(1, 4))
     runner = Runner(make_simulator(TableWorld(chain(5))), policy, settings, proxies)
     episode = runner.run_episode(KEY)
-    assert list(episode.proxies["past"]) == [0, 1, 3, 6, 9]  # 0, 0+1, 0+1+2, 1+2+3, 2+3+4
-    assert episode.proxies["future"].tolist() == [[s + 1, s + 4] for s in range(5)]
+    assert list(episode.proxies["past"]) == [1, 3, 6, 9, 12]  # 1, 1+2, 1+2+3, 2+3+4, 3+4+5
+    assert episode.proxies["future"].tolist() == [[s + 2, s + 5] for s in range(5)]
 
 
 def test_a_batch_of_one() -> None:

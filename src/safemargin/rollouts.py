@@ -99,9 +99,7 @@ class Runner:
                         proxy_at(
                             proxy,
                             row,
-                            history=list(history)[len(history) - proxy.history :]
-                            if proxy.history
-                            else (),
+                            history=list(history)[-proxy.history :] if proxy.history else (),
                             n_values=settings.n_values,
                             action_space=simulator.env.action_space,
                             step=len(rewards),
