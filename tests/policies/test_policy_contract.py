@@ -11,12 +11,13 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_policies import adapters
+from small_policies import adapters, write_onnx
 
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import Policy
 from safemargin.policies.checks import sample_batch
 from safemargin.policies.function import FunctionPolicy
+from safemargin.policies.onnx import OnnxPolicy
 
 SHAPES = {"q": (2,), "logits": (2,), "gaussian": (2, 1), "actions": (1,)}
 
@@ -178,3 +179,16 @@ def test_larger_batches_are_used_only_where_no_bit_changes(share: float) -> None
 
     policy = FunctionPolicy(scores, kind="q")
     assert policy.widen(gym.spaces.Box(0, 1, (3,), np.float32), 8) == (8 if share == 0 else 1)
+
+
+def test_a_policy_that_takes_one_row_at_a_time_is_left_with_that(tmp_path: Path) -> None:
+    def first_row(observations: np.ndarray) -> np.ndarray:
+        return observations[:1, :2]  # [1, actions], whatever came
+
+    space = gym.spaces.Box(0, 1, (4,), np.float32)
+    static = OnnxPolicy(write_onnx(tmp_path / "agent.onnx", batch=1))
+    for policy in (static, FunctionPolicy(first_row, kind="q")):
+        observations = sample_batch(space, 3)
+        before, _ = policy.scores(observations)
+        assert policy.widen(space, 8) == 1
+        np.testing.assert_array_equal(policy.scores(observations)[0], before)

@@ -8,6 +8,7 @@ give the same bits (`widen`), they are not split.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from abc import abstractmethod
 from typing import Any
@@ -68,7 +69,8 @@ class BatchedPolicy(Policy):
 
         Which kernel runs, and so in which order it adds up, depends on the shape of a batch but not
         on its numbers: what is the same for random observations is the same for all. There must be
-        many of them, since sums of few numbers come out the same in most orders.
+        many of them, since sums of few numbers come out the same in most orders. A policy that
+        cannot take more rows than one at a time is left with that.
         """
         self._widened = 1
         if self.initial_memory(1) is not None or not isinstance(space, gym.spaces.Box):
@@ -76,14 +78,15 @@ class BatchedPolicy(Policy):
         source = copy.deepcopy(space)
         source.seed(0)
         observations = np.stack([source.sample() for _ in range(WIDENED_BY)])
-        apart, _ = self.scores(observations)
-        for size in range(2, rows + 1):
-            for start in range(0, len(observations) - size + 1, size):
-                part = slice(start, start + size)
-                raw, _ = self.evaluate(observations[part], None)
-                if self._checked(raw, size).tobytes() != apart[part].tobytes():
-                    return self._widened
-            self._widened = size
+        with contextlib.suppress(PolicyFault):
+            apart, _ = self.scores(observations)
+            for size in range(2, rows + 1):
+                for start in range(0, len(observations) - size + 1, size):
+                    part = slice(start, start + size)
+                    raw, _ = self.evaluate(observations[part], None)
+                    if self._checked(raw, size).tobytes() != apart[part].tobytes():
+                        return self._widened
+                self._widened = size
         return self._widened
 
     def _checked(self, raw: Any, batch: int) -> npt.NDArray[np.float32]:

@@ -210,6 +210,9 @@ class OnnxPolicy(BatchedPolicy):
             return np.stack([mean, np.broadcast_to(log_std, mean.shape)], axis=1), after
         return scores[0], after
 
+    def widen(self, space: gym.Space[Any], rows: int) -> int:
+        return 1 if self._static_batch else super().widen(space, rows)
+
     def check(self, env: gym.Env[Any, Any]) -> None:
         space = env.observation_space
         parts = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else None
