@@ -10,13 +10,14 @@ import pytest
 from worlds import TableWorld, always_first, branching, chain
 
 from safemargin.environments import make_simulator
-from safemargin.errors import EnvironmentFault
+from safemargin.errors import EnvironmentFault, PolicyFault
 from safemargin.policies import load_policy
 from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.proxies import Proxy, proxies_for
 from safemargin.records import EpisodeKey
 from safemargin.rollouts import Runner
 from safemargin.settings import Settings
+from safemargin.walker import Walker
 
 KEY = EpisodeKey("natural", 0)
 NOTHING = np.empty((0, 1))
@@ -108,6 +109,48 @@ def test_a_recurrent_policy_remembers_through_points_and_perturbations() -> None
     for step in range(0, 30, 7):
         point = runner.go_to(episode, step)
         assert runner.repeats(point, episode, step)
+
+
+class Own(Policy):
+    """Answers what the test tells it, from the third state of a chain on."""
+
+    kind = "q"
+    identity = description = "own"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def scores(self, observations: Any, memory: Memory = None) -> Any:
+        if np.argmax(observations, axis=1).max() < 2:
+            return np.tile([1.0, 0.1], (len(observations), 1)), None
+        return self.answer()
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (lambda: (np.array([[1.0, np.nan]]), None), r"finite numbers, got \[1.0, nan\]"),
+        (lambda: (np.zeros(2), None), r"for a batch of 1, got shape \[2\]"),
+        (lambda: np.zeros((1, 2)), r"policy own: scores\(\) raised ValueError: not enough values"),
+        (lambda: {}["weights"], r"policy own: scores\(\) raised KeyError: 'weights'"),
+    ],
+)
+def test_scores_of_a_policy_of_ones_own_are_examined(answer: Any, sentence: str) -> None:
+    runner = runner_in(TableWorld(chain(5)), Own(answer))
+    with pytest.raises(PolicyFault, match=sentence):
+        runner.run_episode(KEY)
+    with pytest.raises(PolicyFault, match=sentence):
+        runner.scores([np.eye(6)[4]], [None])
+    walker = Walker(runner.simulator.env, runner.policy, 0, random_share=0)
+    with pytest.raises(PolicyFault, match=sentence):
+        walker(runner.simulator)  # where the episode broke off
+
+
+def test_scores_of_a_policy_of_ones_own_are_recorded_as_float32() -> None:
+    runner = runner_in(TableWorld(chain(5)), Own(lambda: ([[1.0, 0.1]], None)))
+    episode = runner.run_episode(KEY)
+    assert episode.scores.dtype == np.float32
+    assert runner.repeats(runner.go_to(episode, 2), episode, 2)
 
 
 def test_proxies_of_ones_own_see_history_and_n() -> None:

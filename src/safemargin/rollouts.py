@@ -17,6 +17,7 @@ from safemargin.environments import Simulator, Snapshot
 from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
 from safemargin.policies.base import Memory, Policy, batch_of
+from safemargin.policies.batching import ask
 from safemargin.proxies import Proxy, proxy_at, proxy_values
 from safemargin.records import Array, Episode, EpisodeKey, Floats
 from safemargin.seeding import Purpose, environment_seed, stream
@@ -245,13 +246,13 @@ class Runner:
     ) -> tuple[npt.NDArray[np.float32], list[Memory]]:
         """The policy's scores for several observations, in one call."""
         if memories[0] is None:
-            rows, _ = self.policy.scores(batch_of(observations), None)
+            rows, _ = ask(self.policy, batch_of(observations), None)
             return rows, [None] * len(observations)
         memory = tuple(
             np.concatenate(parts)
             for parts in zip(*(each for each in memories if each is not None), strict=True)
         )
-        rows, after = self.policy.scores(batch_of(observations), memory)
+        rows, after = ask(self.policy, batch_of(observations), memory)
         return rows, [
             tuple(part[row : row + 1] for part in after or ()) for row in range(len(observations))
         ]
@@ -273,7 +274,7 @@ class Runner:
         self.policy_actions.draw(generator)
 
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
-        scores, memory = self.policy.scores(batch_of([observation]), memory)
+        scores, memory = ask(self.policy, batch_of([observation]), memory)
         return scores[0], memory
 
 

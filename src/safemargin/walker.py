@@ -10,6 +10,7 @@ import numpy as np
 from safemargin.actions import PolicyActions, RandomActions
 from safemargin.environments import Simulator
 from safemargin.policies.base import Memory, Policy, batch_of
+from safemargin.policies.batching import ask
 from safemargin.seeding import Purpose, stream
 from safemargin.settings import Settings
 
@@ -40,7 +41,7 @@ class Walker:
             return self.random_actions(np.zeros(width), mask)
         if policy is not None:
             observations = batch_of([simulator.observation])
-            scores, self.memory = policy.scores(observations, self.memory)
+            scores, self.memory = ask(policy, observations, self.memory)
             if self._generator.random() >= self._random_share:
                 return self._greedy(scores[0], None, mask if policy.uses_mask else None)
         return self.random_actions(self._generator.random(width), mask)

@@ -158,6 +158,25 @@ def test_scores_of_a_function_are_examined(answer: Any, sentence: str) -> None:
         load_policy(lambda observations: answer, kind="q").scores(np.zeros((2, 4)))
 
 
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (np.array([[1.0, np.nan]]), r"policy own: scores must be finite numbers, got \[1.0, nan\]"),
+        ("text", "policy own: expected q scores .* got str that is no array of numbers"),
+    ],
+)
+def test_check_examines_the_scores_of_a_policy_of_ones_own(answer: Any, sentence: str) -> None:
+    class Own(Policy):
+        kind = "q"
+        identity = description = "own"
+
+        def scores(self, observations: Any, memory: Any = None) -> Any:
+            return answer, None
+
+    with pytest.raises(PolicyFault, match=sentence):
+        Own().check(gym.make("CartPole-v1"))
+
+
 def test_an_exception_in_a_function_names_it() -> None:
     def agent(observations: Any) -> Any:
         raise KeyError("weights")

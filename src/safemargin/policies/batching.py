@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import InvalidInput, PolicyFault
+from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, told
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.policies.checks import checked_scores
 
@@ -91,6 +91,24 @@ class BatchedPolicy(Policy):
 
     def _checked(self, raw: Any, batch: int) -> npt.NDArray[np.float32]:
         return checked_scores(raw, kind=self.kind, batch=batch, description=self.description)
+
+
+def ask(
+    policy: Policy, observations: Observations, memory: Memory
+) -> tuple[npt.NDArray[np.float32], Memory]:
+    """Any policy's scores, examined, and its memory after them; what it raises is a PolicyFault."""
+    try:
+        scores, after = policy.scores(observations, memory)
+    except SafemarginError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PolicyFault(f"policy {policy.description}: scores() raised {told(error)}") from error
+    if isinstance(policy, BatchedPolicy):  # has examined them itself
+        return scores, after
+    batch = batch_size(observations)
+    return checked_scores(
+        scores, kind=policy.kind, batch=batch, description=policy.description
+    ), after
 
 
 def checked_fixed_batch(fixed_batch: int | None) -> int | None:

@@ -135,6 +135,7 @@ def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
             f"policy {policy.description}: cannot score an observation of "
             f"{_shape_text(env.observation_space)}: {told(error)}"
         ) from error
+    scores = checked_scores(scores, kind=policy.kind, batch=1, description=policy.description)
     check_action_space(policy, env.action_space, int(scores.shape[-1]))
 
 
