@@ -107,3 +107,13 @@ def test_lives_are_no_games(model: Any, make: Any, counted: int) -> None:
 def test_margins_of_another_model_are_refused(model: Any) -> None:
     with pytest.raises(StudyMismatch, match="the margins were made for another policy"):
         EvaluationWatch(Monitor(margins(), tolerance=1.0), model)
+
+
+def test_a_model_under_vec_normalize_is_watched_without_a_warning() -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(make_vec_env("CartPole-v1", 1, seed=0))
+    model = stable_baselines3.DQN("MlpPolicy", env, buffer_size=1, device="cpu")
+    table = margins(policy={"kind": "q"}, natural_proxies=summarise(np.linspace(0, 3, 100)))
+    EvaluationWatch(Monitor(table, tolerance=1.0, call_at=4), model)  # warnings are errors here

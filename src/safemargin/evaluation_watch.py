@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from safemargin.bounds.sample import Booleans
 from safemargin.errors import InvalidInput
 from safemargin.monitor import Monitor
 from safemargin.policies import load_policy
+from safemargin.policies.base import NotNormalised
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class EvaluationWatch:
 
     def __init__(self, monitor: Monitor, policy: Any) -> None:
         self.monitor = monitor
-        self.policy = load_policy(policy)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotNormalised)  # here the evaluation does it
+            self.policy = load_policy(policy)
         if monitor.margins.policy.get("identity") is not None:
             monitor.check(self.policy)
         if self.policy.initial_memory(1) is not None:

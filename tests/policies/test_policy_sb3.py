@@ -14,6 +14,7 @@ from small_policies import HAVE_SB3, SB3_CASES, sb3_model
 
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import load_policy
+from safemargin.policies.base import NotNormalised
 from safemargin.policies.checks import sample_batch
 
 pytestmark = pytest.mark.skipif(not HAVE_SB3, reason="stable-baselines3 is an extra")
@@ -113,6 +114,9 @@ def test_images_with_channels_last_are_turned_as_the_library_does() -> None:
     np.testing.assert_array_equal(
         scores.argmax(axis=1), model.predict(images, deterministic=True)[0]
     )
+    scaled = gym.spaces.Box(0, 1, (36, 40, 3), np.float32)
+    with pytest.raises(PolicyFault, match="expected observations of type uint8, got float32"):
+        policy.check(gym.wrappers.TransformObservation(Camera(), lambda image: image / 255, scaled))
 
 
 def test_check_says_what_the_model_was_trained_on() -> None:
@@ -157,3 +161,19 @@ def test_squashed_gaussians_are_refused() -> None:
     )
     with pytest.raises(InvalidInput, match=r"Discrete or \(unsquashed\) Box actions"):
         load_policy(model)
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_a_model_that_saw_normalised_observations_is_loaded_with_a_warning(
+    normalised: bool,
+) -> None:
+    from stable_baselines3 import DQN
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]), norm_obs=normalised)
+    model = DQN("MlpPolicy", env, buffer_size=1, device="cpu")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        load_policy(model)
+    assert [each.category for each in seen] == [NotNormalised] * normalised
+    assert all("a DQN model: trained under VecNormalize" in str(each.message) for each in seen)

@@ -28,6 +28,10 @@ Observations = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
 """A batch: an array [batch, ...], or for Dict spaces one such array a key."""
 
 
+class NotNormalised(UserWarning):
+    """A policy was trained on observations that somebody normalised, and does not do so itself."""
+
+
 class Policy(ABC):
     """A trained agent. Scores for one observation must not depend on its batch."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean
-from safemargin.policies.base import Memory, Observations, ScoreKind
+from safemargin.policies.base import Memory, NotNormalised, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
 
@@ -109,6 +110,14 @@ class Sb3Policy(BatchedPolicy):
         self.recurrent = hasattr(self.policy, "lstm_actor")
         self.uses_mask = self.algorithm == "MaskablePPO"
         self.identity = identity or module_identity(self._deciding_network())
+        normaliser = model.get_vec_normalize_env()
+        if normaliser is not None and normaliser.norm_obs:
+            warnings.warn(
+                f"policy {self.description}: trained under VecNormalize, whose statistics are not "
+                "taken over; put the same normalisation into the environment",
+                NotNormalised,
+                stacklevel=2,
+            )
 
     def _find_kind(self) -> ScoreKind:
         if hasattr(self.policy, "q_net") or hasattr(self.policy, "quantile_net"):
@@ -199,10 +208,11 @@ class Sb3Policy(BatchedPolicy):
             shape = tuple(trained.shape or ())
             last_first = (*shape[1:], *shape[:1])
             # Stable-Baselines3 puts the channels of images first by itself.
-            if not (is_image_space(trained) and space.shape == last_first):
-                check_observation_space(
-                    self.description, space, shape=shape, dtype=np.dtype(trained.dtype)
-                )
+            if is_image_space(trained) and space.shape == last_first:
+                shape = last_first
+            check_observation_space(
+                self.description, space, shape=shape, dtype=np.dtype(trained.dtype)
+            )
         check_by_probe(self, env)
 
 
