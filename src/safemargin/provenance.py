@@ -13,6 +13,7 @@ import gymnasium as gym
 
 import safemargin
 from safemargin.environments import EnvironmentSpec, environment_identity
+from safemargin.environments.simulator import close_environment
 from safemargin.errors import StudyMismatch
 from safemargin.policies.base import Policy
 from safemargin.settings import Settings
@@ -58,7 +59,7 @@ def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any
             "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
         }
     finally:
-        env.close()
+        close_environment(env)
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from safemargin.environments import EnvironmentSpec, Snapshot, make_simulator
 from safemargin.environments.lean import AtariSimulator, atari_stack
-from safemargin.environments.simulator import Env
+from safemargin.environments.simulator import Env, close_environment
 from safemargin.errors import NoPictures, SafemarginError, told
 from safemargin.recordings import Recording
 from safemargin.rollouts import native_action
@@ -167,11 +167,11 @@ def drawing_environment(spec: EnvironmentSpec) -> Env:
             env = _as_it_is(spec)
     if env.render_mode == "rgb_array" and "rgb_array" in env.metadata.get("render_modes", ()):
         if hasattr(env.unwrapped, "mujoco_renderer") and not _opengl_in_reach():
-            env.close()
+            close_environment(env)
             raise _no_opengl(spec)
         return env
     made_by_function = spec.factory is not None or ":" in spec.name
-    env.close()
+    close_environment(env)
     if refused and made_by_function:
         raise NoPictures(
             f"no pictures: {spec.name} does not take render_mode='rgb_array'; let the function "

@@ -8,8 +8,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from safemargin.environments import make_simulator, same
-from safemargin.errors import EnvironmentFault, InvalidInput
+from safemargin.environments import EnvironmentSpec, make_simulator, same
+from safemargin.errors import EnvironmentFault, InvalidInput, NoPictures
+from safemargin.policies import load_policy
+from safemargin.provenance import describe_environment
+from safemargin.replay import drawing_environment
 
 
 class Toy(gym.Env[Any, Any]):
@@ -127,6 +130,60 @@ def test_a_mask_that_allows_nothing_is_refused() -> None:
 
     with pytest.raises(EnvironmentFault, match="the action mask at step 0 allows no action"):
         make_simulator(Stuck()).reset(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (lambda: [True] * 5, r"step 0 has shape \[5\]; expected \[3\], one entry for each action"),
+        (lambda: [True] * 2, r"step 0 has shape \[2\]; expected \[3\]"),
+        (
+            lambda: [[True], [True, True]],
+            "Mine: reading the action mask at step 0 raised ValueError",
+        ),
+        (lambda: {}["mask"], "Mine: reading the action mask at step 0 raised KeyError: 'mask'"),
+    ],
+)
+def test_a_mask_that_cannot_be_one_is_told_in_one_sentence(answer: Any, sentence: str) -> None:
+    class Mine(Masked):
+        def action_masks(self) -> Any:
+            return answer()
+
+    with pytest.raises(EnvironmentFault, match=sentence):
+        make_simulator(Mine()).reset(0)
+
+
+def test_at_the_end_of_an_episode_no_mask_is_needed() -> None:
+    class Over(Masked):
+        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+            self._fail = True
+            return self._buffer, 1.0, True, False, {}
+
+        def action_masks(self) -> Any:
+            if self._fail:
+                raise RuntimeError("the game is over")
+            return [True] * 3
+
+    simulator = make_simulator(Over())
+    simulator.reset(0)
+    assert simulator.step(0).terminated
+    assert simulator.mask is None
+
+
+def test_a_close_that_fails_is_a_warning() -> None:
+    class Window(Toy):
+        def close(self) -> None:
+            raise RuntimeError("the viewer was never opened")
+
+    sentence = r"Window: close\(\) raised RuntimeError: the viewer was never opened"
+    with pytest.warns(UserWarning, match=sentence):
+        make_simulator(Window()).close()
+    spec = EnvironmentSpec.parse(Window)
+    policy = load_policy(lambda observations: np.zeros((1, 3)), kind="q")
+    with pytest.warns(UserWarning, match=sentence):
+        assert "Window" in describe_environment(spec, policy)["name"]
+    with pytest.warns(UserWarning, match=sentence), pytest.raises(NoPictures):
+        drawing_environment(spec)
 
 
 def test_observations_belong_to_the_caller() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -187,7 +188,7 @@ class Simulator(ABC):
 
     def close(self) -> None:
         """Close the environment."""
-        self.env.close()
+        close_environment(self.env)
 
     def _observe(self, observation: Any, info: Any) -> None:
         if _has_nan(observation):
@@ -195,18 +196,36 @@ class Simulator(ABC):
                 f"{self.name}: the observation at step {self.steps} contains NaN"
             )
         self.observation = copied(observation)
-        mask = info.get("action_mask") if isinstance(info, dict) else None
-        if mask is None and self._ask_mask is not None:
-            mask = self._ask_mask()
-        if mask is None:
-            self.mask = None
-            return
-        self.mask = np.array(mask, dtype=bool)
-        self.mask.flags.writeable = False  # shared with snapshots
-        if not self.ended and not self.mask.any():
+        self.mask = self._read_mask(info)
+
+    def _read_mask(self, info: Any) -> Mask | None:
+        try:
+            given = info.get("action_mask") if isinstance(info, dict) else None
+            if given is None and self._ask_mask is not None:
+                given = self._ask_mask()
+            if given is None:
+                return None
+            mask = np.array(given, dtype=bool)
+        except (Exception, SystemExit) as error:
+            if self.ended:  # where nobody needs it
+                return None
+            raise EnvironmentFault(
+                f"{self.name}: reading the action mask at step {self.steps} raised {told(error)}"
+            ) from error
+        mask.flags.writeable = False  # shared with snapshots
+        if self.ended:
+            return mask
+        space = self.env.action_space
+        if isinstance(space, gym.spaces.Discrete) and mask.shape != (space.n,):
+            raise EnvironmentFault(
+                f"{self.name}: the action mask at step {self.steps} has shape {list(mask.shape)}; "
+                f"expected [{space.n}], one entry for each action"
+            )
+        if not mask.any():
             raise EnvironmentFault(
                 f"{self.name}: the action mask at step {self.steps} allows no action at all"
             )
+        return mask
 
     def _checked_reward(self, reward: Any) -> float:
         if isinstance(reward, np.ndarray) and reward.size == 1:
@@ -221,6 +240,14 @@ class Simulator(ABC):
                 f"{self.name}: the reward at step {self.steps} is {value}, not a finite number"
             )
         return value
+
+
+def close_environment(env: Env) -> None:
+    """Close an environment; what it raises then is a warning, and hides no result."""
+    try:
+        env.close()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever it is, the work is done
+        warnings.warn(f"{name_of(env)}: close() raised {told(error)}", stacklevel=2)
 
 
 def require_single(env: Any) -> None:
