@@ -177,6 +177,15 @@ def test_check_examines_the_scores_of_a_policy_of_ones_own(answer: Any, sentence
         Own().check(gym.make("CartPole-v1"))
 
 
+def test_observations_that_make_no_array_are_told_in_one_sentence() -> None:
+    class Parts(gym.Env[Any, Any]):
+        action_space = gym.spaces.Discrete(2)
+        observation_space = gym.spaces.Tuple(gym.spaces.Box(0, 1, (size,)) for size in (2, 3))
+
+    with pytest.raises(PolicyFault, match=r"observations of Tuple.* make no array; flatten them"):
+        load_policy(lambda observations: observations, kind="q").check(Parts())
+
+
 def test_an_exception_in_a_function_names_it() -> None:
     def agent(observations: Any) -> Any:
         raise KeyError("weights")

@@ -59,9 +59,15 @@ def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Obs
     own = copy.deepcopy(space)
     own.seed(seed)
     samples = [own.sample() for _ in range(batch)]
-    if isinstance(own, gym.spaces.Dict):
-        return {key: np.stack([sample[key] for sample in samples]) for key in own.spaces}
-    return np.stack([np.asarray(sample) for sample in samples])
+    try:
+        if isinstance(own, gym.spaces.Dict):
+            return {key: np.stack([sample[key] for sample in samples]) for key in own.spaces}
+        return np.stack([np.asarray(sample) for sample in samples])
+    except ValueError as error:
+        raise PolicyFault(
+            f"observations of {space} make no array; flatten them "
+            "(gymnasium.wrappers.FlattenObservation)"
+        ) from error
 
 
 def check_observation_space(
