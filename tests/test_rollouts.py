@@ -172,3 +172,22 @@ def test_proxies_of_ones_own_see_history_and_n() -> None:
 def test_a_batch_of_one() -> None:
     assert np.shape(batch_of([3])) == (1,)
     assert batch_of([{"a": np.zeros(2)}])["a"].shape == (1, 2)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int8])
+def test_an_action_without_dimensions_is_replayed_as_it_was_taken(kind: type) -> None:
+    class Dial(TableWorld):
+        def step(self, action: Any) -> Any:
+            observation, _, *rest = super().step(0)
+            return (observation, float(action), *rest)
+
+    def turn(observations: np.ndarray) -> np.ndarray:
+        return np.full((len(observations), 1), 2.75)
+
+    policy = load_policy(turn, kind="actions")
+    world = Dial(chain(5))
+    world.action_space = gym.spaces.Box(-5, 5, (), kind)
+    runner = Runner(make_simulator(world), policy, Settings())
+    episode = runner.run_episode(KEY)
+    assert set(episode.rewards) == {kind(2.75)}
+    assert runner.repeats(runner.go_to(episode, 2), episode, 2)

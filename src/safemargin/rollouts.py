@@ -280,7 +280,8 @@ class Runner:
 
 def native_action(action: Any) -> Any:
     """A recorded action as the environment first received it: an int, or an array."""
-    return int(action) if np.ndim(action) == 0 else action
+    array = np.asarray(action)
+    return array.item() if array.ndim == 0 and array.dtype.kind != "f" else array
 
 
 def _diverged(episode: Episode, step: int) -> EnvironmentFault:
