@@ -219,6 +219,31 @@ def test_randomness_is_found_by_experiment() -> None:
     assert "the environment is random" in diagnosis.verdict
 
 
+class Adapter(gym.Env[Any, Any]):
+    """No wrapper, but holds the simulator in an attribute of that name."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self.env = env
+        self.action_space, self.observation_space = env.action_space, env.observation_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed)
+
+    def step(self, action: int) -> Any:
+        return self.env.step(action)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_environment_inside_another_is_looked_into(wrapped: bool) -> None:
+    def make() -> gym.Env[Any, Any]:
+        inner = gym.make("FrozenLake-v1")
+        return Adapter(inner if wrapped else inner.unwrapped)
+
+    diagnosis = examine(make, **QUICK)
+    assert (diagnosis.measurable, diagnosis.way) == (True, "snapshot")
+    assert not diagnosis.environment_deterministic
+
+
 def test_opaque_state_is_named_and_replayed() -> None:
     diagnosis = examine(lambda: gym.wrappers.TimeLimit(Counted(), 30), **QUICK)
     assert (diagnosis.measurable, diagnosis.way) == (True, "replay")

@@ -244,6 +244,20 @@ def test_reseeding_makes_trials_differ_and_repeatable() -> None:
         assert len({tuple(trial(seed)) for seed in range(10)}) > 3
 
 
+def test_generators_are_reseeded_from_the_outermost_layer_inwards() -> None:
+    class Own(gym.Wrapper[Any, Any, Any, Any]):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            self.own = np.random.default_rng(0)
+
+    env = Own(Toy())
+    simulator = make_simulator(env)
+    simulator.reset(0)
+    simulator.reseed(np.random.default_rng(5))
+    seed = int(np.random.default_rng(5).integers(2**63))
+    assert env.own.bit_generator.state == np.random.PCG64(seed).state
+
+
 def test_layers_are_named_and_hashed_each() -> None:
     env = gym.wrappers.TimeAwareObservation(gym.make("CartPole-v1"))
     simulator = make_simulator(gym.wrappers.TimeLimit(env, 100))

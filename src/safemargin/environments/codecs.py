@@ -100,6 +100,12 @@ class Unsafe(Opaque):
 class Unseen(Codec):
     """A layer that only watches: nothing in it can change what the environment does."""
 
+    def children(self, value: Any) -> Iterable[Any]:
+        return (value.env,)
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (type(value).__qualname__, reference(value.env))
+
 
 class BoundMethod(Codec):
     """A method of some object: the object is what may change."""

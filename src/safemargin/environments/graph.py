@@ -45,6 +45,7 @@ def random_sources(roots: Iterable[Any]) -> list[tuple[Codec, Any]]:
     """The random generators that can be reached and reseeded, each once, in a fixed order."""
     found: list[tuple[Codec, Any]] = []
     pending = list(roots)[::-1]
+    of_roots = {id(root) for root in pending}  # the layer below a wrapper waits for its turn
     seen: set[int] = set()
     while pending:
         value = pending.pop()
@@ -54,7 +55,11 @@ def random_sources(roots: Iterable[Any]) -> list[tuple[Codec, Any]]:
         codec = codec_of(type(value))
         if codec.can_reseed:
             found.append((codec, value))
-        children = [child for child in codec.children(value) if type(child) not in ATOMS]
+        children = [
+            child
+            for child in codec.children(value)
+            if type(child) not in ATOMS and id(child) not in of_roots
+        ]
         pending.extend(reversed(children))
     return found
 

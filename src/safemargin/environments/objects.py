@@ -27,11 +27,11 @@ from safemargin.errors import InvalidInput
 
 _CONSTANT_ATTRIBUTES = frozenset(
     {
-        "env", "metadata", "_metadata", "spec", "_cached_spec", "render_mode", "_saved_kwargs",
+        "metadata", "_metadata", "spec", "_cached_spec", "render_mode", "_saved_kwargs",
         "_ezpickle_args", "_ezpickle_kwargs", "reward_range",
     }
 )  # fmt: skip
-"""Of every gymnasium.Env: set when it is made, or (env) another layer that is walked anyway."""
+"""Of every gymnasium.Env: set when it is made."""
 
 _TOY_TABLES = frozenset({"P", "desc", "initial_state_distrib", "nS", "nA", "locs", "_cliff"})
 _CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
