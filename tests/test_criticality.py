@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -225,6 +226,79 @@ def test_coalescing_changes_no_bit_and_saves_steps() -> None:
         steps[True] += with_it.steps
         steps[False] += without.steps
     assert steps[True] < steps[False] / 3  # the lanes meet again at every fifth place
+
+
+class Later(gym.Env[Any, Any]):
+    """What an action is worth is paid six steps later; until then something holds it."""
+
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
+
+    def __init__(self, hold: Any, pay: Any) -> None:
+        self.hold, self.pay = hold, pay
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.age = 0
+        self.due = [0.0] * 6
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self.age += 1
+        self.due.append(self.hold(float(action)))
+        paid = self.due.pop(0)
+        reward = paid if isinstance(paid, float) else self.pay(paid)
+        return np.array([self.age], np.float32), reward, self.age >= 60, False, {}
+
+
+class Bonus(gym.Wrapper[Any, Any, Any, Any]):
+    """A bonus at the end, by what another wrapper says of the episode."""
+
+    def step(self, action: int) -> Any:
+        observation, _, terminated, truncated, info = self.env.step(action)
+        reward = info["episode"]["r"] if terminated else 0.0
+        return observation, reward, terminated, truncated, info
+
+
+def _in_closure(value: float) -> Any:
+    return lambda: value
+
+
+def _keep(value: Any) -> Any:
+    return value
+
+
+def _call(held: Any) -> float:
+    return float(held())
+
+
+@pytest.mark.parametrize("step", [0, 20])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Later(_in_closure, _call),
+        lambda: Later(itertools.repeat, next),
+        lambda: Bonus(gym.wrappers.RecordEpisodeStatistics(Later(_keep, _keep))),
+    ],
+    ids=["closure", "opaque", "statistics"],
+)
+def test_states_that_differ_out_of_sight_do_not_meet(make: Any, step: int) -> None:
+    runner = Runner(make_simulator(make()), load_policy(_second, kind="q"), Settings(trials=20))
+    episode = runner.run_episode(EpisodeKey("natural", 9))  # its trials are not repeated
+    measurements = []
+    for coalesce in (True, False):
+        measurer = MomentMeasurer(
+            runner, episode, step, Randomness(environment=False, policy=False)
+        )
+        if not coalesce:
+            measurer.meetings = None
+        measurements.append(measurer.measure(4)[0])
+    assert measurements[0].estimate == measurements[1].estimate
+    assert measurements[0].estimate.mean > 0
+
+
+def _second(observations: Any) -> Any:
+    return np.tile([0.0, 1.0], (len(observations), 1))
 
 
 def test_a_lie_that_only_deep_mistakes_tell_is_found_by_repeating_the_worst_trial() -> None:

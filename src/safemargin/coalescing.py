@@ -112,7 +112,11 @@ class Meetings:
             return None
         visited = self._visited[position]
         self._looked[n] += bool(visited)
-        state = simulator.digest() if memory is None else _with_memory(simulator, memory)
+        state = simulator.digest()
+        if state is None:  # something came up that cannot be looked into
+            return None
+        if memory is not None:
+            state = _with_memory(state, memory)
         earlier = visited.get(state)
         if earlier is not None:
             last = earlier.last
@@ -128,8 +132,8 @@ class Meetings:
         return None
 
 
-def _with_memory(simulator: Simulator, memory: Memory) -> bytes:
-    digest = hashlib.sha256(simulator.digest())
+def _with_memory(state: bytes, memory: Memory) -> bytes:
+    digest = hashlib.sha256(state)
     for part in memory or ():
         digest.update(f"{part.dtype.str}{part.shape}".encode())
         digest.update(part.tobytes())

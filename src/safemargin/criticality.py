@@ -98,7 +98,8 @@ class MomentMeasurer:
         self.overhead = 0
         """Simulator steps besides the trials since the last measurement."""
         self.point = self._go_to()
-        self.meetings = Meetings(self.settings.horizon) if randomness.none else None
+        recognised = randomness.none and runner.simulator.digest_is_whole
+        self.meetings = Meetings(self.settings.horizon) if recognised else None
         self._leave()
         self._prove(self.settings.horizon, self.meetings)
         self.planner = Planner(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any
 
 import gymnasium as gym
@@ -222,6 +224,74 @@ def test_statistics_and_clocks_do_not_enter_the_digest() -> None:
     simulator.reset(0)
     simulator.step(0)
     assert simulator.digest() == first
+
+
+def test_what_the_statistics_say_of_this_episode_enters_the_digest() -> None:
+    simulator = make_simulator(gym.wrappers.RecordEpisodeStatistics(Toy()))
+    simulator.reset(0)
+    before = simulator.digest()
+    simulator.env.episode_returns += 1  # type: ignore[attr-defined]
+    assert simulator.digest() not in (before, None)
+
+
+def test_a_subclass_of_the_statistics_is_hashed_like_any_wrapper() -> None:
+    class Own(gym.wrappers.RecordEpisodeStatistics):
+        pass
+
+    simulator = make_simulator(Own(Toy()))
+    simulator.reset(0)
+    before = simulator.digest()
+    simulator.env.return_queue.append(1.0)  # type: ignore[attr-defined]
+    assert simulator.digest() not in (before, None)
+
+
+@pytest.mark.parametrize("text", ["atari:pong", "CartPole-v1", "HalfCheetah-v5", "FrozenLake-v1"])
+@pytest.mark.parametrize("way", ["snapshot", "replay"])
+def test_equal_states_of_common_environments_are_recognised(text: str, way: Any) -> None:
+    pytest.importorskip({"a": "ale_py", "H": "mujoco"}.get(text[0], "gymnasium"))
+    simulator = make_simulator(EnvironmentSpec.parse(text).make(), way)
+    simulator.reset(0)
+    assert simulator.digest_is_whole
+    simulator.step(simulator.env.action_space.sample())
+    assert simulator.digest_is_whole
+    simulator.close()
+
+
+def _closure(number: int) -> Any:
+    return lambda: number
+
+
+@pytest.mark.parametrize(
+    ("value", "whole"),
+    [
+        (_closure, True),
+        (lambda: 1, True),
+        (_closure(1), False),
+        (lambda number=1: number, False),
+        ([{"deep": {_closure(1)}}], False),
+        (itertools.count(), False),
+        (weakref.ref(Toy), False),
+    ],
+)
+def test_what_cannot_be_looked_into_leaves_no_digest(value: Any, whole: bool) -> None:
+    env = Toy()
+    simulator = make_simulator(env)
+    simulator.reset(0)
+    assert simulator.digest_is_whole
+    env.held = value  # type: ignore[attr-defined]
+    assert simulator.digest_is_whole == whole
+    assert (simulator.digest() is not None) == whole
+
+
+def test_functions_made_in_one_place_are_told_apart_by_their_code() -> None:
+    env = Toy()
+    simulator = make_simulator(env)
+    simulator.reset(0)
+    seen = set()
+    for function in (lambda: 1, lambda: 2):
+        env.held = function  # type: ignore[attr-defined]
+        seen.add(simulator.digest())
+    assert len(seen) == 2
 
 
 def test_reseeding_makes_trials_differ_and_repeatable() -> None:

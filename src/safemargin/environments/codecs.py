@@ -20,6 +20,9 @@ Reference = Callable[[Any], Any]
 ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Immutable, without children, and hashed by value."""
 
+UNSEEN = b"safemargin: unseen"
+"""In an encoding: here is something that a restore puts back and the hash does not tell apart."""
+
 
 def qualified_name(cls: type) -> str:
     """'package.module.Class'."""
@@ -58,13 +61,29 @@ class Codec:
 
 
 class Named(Codec):
-    """Functions, classes, modules, loggers: constant, told apart by name."""
+    """Classes, modules, loggers, builtin functions: constant, told apart by name."""
 
     by_value = True
 
     def encode(self, value: Any, reference: Reference) -> Any:
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "?")
         return (type(value).__qualname__, name)
+
+
+class Function(Named):
+    """A function: told apart by name, and by code where it was made inside of another one.
+
+    Nobody looks at the values that it took along in a closure or as defaults.
+    """
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        named = super().encode(value, reference)
+        local = "<" in value.__qualname__  # <locals>, <lambda>
+        if value.__closure__ or (local and (value.__defaults__ or value.__kwdefaults__)):
+            return (UNSEEN, *named)
+        code = value.__code__
+        place = (code.co_firstlineno, code.co_linetable, code.co_code) if local else ()
+        return (*named, *place)
 
 
 class Printed(Codec):
@@ -85,7 +104,14 @@ class NumpyScalar(Codec):
         return (value.dtype.str, value.tobytes())
 
 
-class Opaque(Codec):
+class Unhashed(Codec):
+    """Kept by reference; the hash does not tell one from another."""
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return (UNSEEN, type(value).__qualname__)
+
+
+class Opaque(Unhashed):
     """An object of a C extension: nobody can tell what is inside."""
 
     opaque = True
@@ -95,6 +121,12 @@ class Unsafe(Opaque):
     """A proxy of an object in C++ that may be gone: touching it after a restore can crash."""
 
     unsafe = True
+
+
+class Model(Codec):
+    """The constants of a simulation, in an object of a C extension."""
+
+    opaque = True
 
 
 class Unseen(Codec):

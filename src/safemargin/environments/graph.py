@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.environments.codecs import ATOMS, Codec
+from safemargin.environments.codecs import ATOMS, UNSEEN, Codec
 from safemargin.environments.objects import PlainObject, codec_of
 
 Node = tuple[Codec, Any, Any]
@@ -111,8 +111,14 @@ def encoded_bytes(roots: Sequence[Any]) -> bytes:
 
 
 def digest(roots: Sequence[Any]) -> bytes:
-    """16 bytes: equal exactly when all that can be reached is equal."""
+    """16 bytes: equal exactly when all that can be looked into is equal."""
     return hashlib.sha256(encoded_bytes(roots)).digest()[:16]
+
+
+def whole_digest(roots: Sequence[Any]) -> bytes | None:
+    """The digest; None where it leaves something out, so that unequal states may look equal."""
+    encoded = encoded_bytes(roots)
+    return None if UNSEEN in encoded else hashlib.sha256(encoded).digest()[:16]
 
 
 def digests(roots: Sequence[Any]) -> list[bytes]:

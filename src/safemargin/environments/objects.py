@@ -76,6 +76,7 @@ class PlainObject(Codec):
     """An object of a class written in Python: its attributes are all there is."""
 
     mutable = True
+    _not_hashed: frozenset[str] = frozenset()
 
     def __init__(self, cls: type) -> None:
         self._slots = [
@@ -139,17 +140,18 @@ class PlainObject(Codec):
     def encode(self, value: Any, reference: Reference) -> Any:
         attributes = self._attributes(value)
         flat = [type(value).__qualname__]
-        for name in sorted(attributes):
+        for name in sorted(attributes.keys() - self._not_hashed):
             flat.append(name)
             flat.append(reference(attributes[name]))
         return flat
 
 
 class Statistics(PlainObject):
-    """Saved and restored, but kept out of the hash: clocks and past returns change nothing."""
+    """Return and length of this episode are hashed; clocks and past episodes are only saved."""
 
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return type(value).__qualname__
+    _not_hashed = frozenset(
+        {"episode_start_time", "time_queue", "episode_count", "return_queue", "length_queue"}
+    )
 
 
 class ExtendedContainer(Codec):
@@ -189,13 +191,21 @@ def _load_mujoco(cls: type) -> Codec:
     return SimulationState()
 
 
+_STATISTICS = "gymnasium.wrappers.common.RecordEpisodeStatistics"
+
+
+def _load_statistics(cls: type) -> Codec:
+    # A subclass may do anything with its clocks and past episodes.
+    return Statistics(cls) if qualified_name(cls) == _STATISTICS else PlainObject(cls)
+
+
 _BY_NAME: dict[str, Callable[[type], Codec]] = {
     "ale_py._ale_py.ALEInterface": _load_ale,
-    "ale_py._ale_py.ALEState": lambda cls: Codec(),  # immutable
+    "ale_py._ale_py.ALEState": lambda cls: codecs.Unhashed(),  # immutable
     "mujoco._structs.MjData": _load_mujoco,
-    "mujoco._structs.MjModel": lambda cls: codecs.Opaque(),
+    "mujoco._structs.MjModel": lambda cls: codecs.Model(),
     "gymnasium.wrappers.common.PassiveEnvChecker": lambda cls: codecs.Unseen(),
-    "gymnasium.wrappers.common.RecordEpisodeStatistics": Statistics,
+    _STATISTICS: _load_statistics,
 }
 
 _BY_TYPE: list[tuple[type | tuple[type, ...], Codec]] = [
@@ -207,8 +217,9 @@ _BY_TYPE: list[tuple[type | tuple[type, ...], Codec]] = [
     (gym.Space, codecs.SpaceState()),
     (types.MethodType, codecs.BoundMethod()),
     (functools.partial, codecs.Partial()),
+    (types.FunctionType, codecs.Function()),
     (
-        (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, logging.Logger,
+        (type, types.BuiltinFunctionType, types.ModuleType, logging.Logger,
          property, np.ufunc, types.MethodDescriptorType, types.WrapperDescriptorType),
         codecs.Named(),
     ),
@@ -218,7 +229,8 @@ _BY_TYPE: list[tuple[type | tuple[type, ...], Codec]] = [
          type(Ellipsis), type(NotImplemented)),
         codecs.Printed(),
     ),
-    ((EnvSpec, WrapperSpec, weakref.ReferenceType), Codec()),
+    ((EnvSpec, WrapperSpec), Codec()),
+    (weakref.ReferenceType, codecs.Unhashed()),
 ]  # fmt: skip
 
 _CONTAINERS: list[tuple[type, Codec]] = [

@@ -143,8 +143,16 @@ class Simulator(ABC):
     def _restore_state(self, snapshot: Snapshot) -> None: ...
 
     @abstractmethod
-    def digest(self) -> bytes:
-        """16 bytes over the full state: equal only where the future is equal."""
+    def digest(self) -> bytes | None:
+        """16 bytes over the full state: equal only where the future is equal.
+
+        None where part of the state, as it is now, cannot be looked into.
+        """
+
+    @property
+    def digest_is_whole(self) -> bool:
+        """Whether equal states can be recognised: `digest` sees all that a restore puts back."""
+        return True
 
     def reseed(self, generator: np.random.Generator) -> None:
         """Give every random generator in the layers fresh state from this stream."""

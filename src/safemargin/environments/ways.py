@@ -54,8 +54,12 @@ class SnapshotSimulator(Simulator):
                 f"{self.name}: a snapshot could not be restored: {type(error).__name__}: {error}"
             ) from error
 
-    def digest(self) -> bytes:
-        return graph.digest([*self.layers, self.observation, self.mask, self.ended])
+    def digest(self) -> bytes | None:
+        return graph.whole_digest([*self.layers, self.observation, self.mask, self.ended])
+
+    @property
+    def digest_is_whole(self) -> bool:
+        return self.digest() is not None
 
 
 @dataclass(frozen=True, slots=True)
