@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from safemargin.doctor import Diagnosis, examine
-from safemargin.environments import EnvironmentSpec
+from safemargin.environments import EnvironmentSpec, register_state
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.settings import Settings
@@ -120,6 +120,51 @@ class Clock(Line):
     def noise(self) -> float:
         self.last_call = time.perf_counter_ns()
         return 0.0
+
+
+class NoisyInSave(Noisy):
+    """Registered below, with its generator, but without a way to reseed it."""
+
+
+def _restore_noisy(env: NoisyInSave, data: Any) -> None:
+    env.position, env.age, env.np_random.bit_generator.state = data
+
+
+register_state(
+    NoisyInSave,
+    save=lambda env: [env.position, env.age, env.np_random.bit_generator.state],
+    restore=_restore_noisy,
+)
+
+
+class NoisyInClosure(Line):
+    def __init__(self) -> None:
+        self.seed_it, self.draw = _hidden_generator()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.seed_it(seed)
+        return super().reset(seed=seed)
+
+    def noise(self) -> float:
+        return float(self.draw())
+
+
+def _hidden_generator() -> Any:
+    held: dict[str, np.random.Generator] = {}
+
+    def seed_it(seed: int | None) -> None:
+        held["generator"] = np.random.default_rng(seed)
+
+    return seed_it, lambda: held["generator"].normal()
+
+
+class SeededGlobalNoise(Line):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        np.random.seed(seed)
+        return super().reset(seed=seed)
+
+    def noise(self) -> float:
+        return float(np.random.normal())
 
 
 class LeakyWrapper(gym.Wrapper[Any, Any, Any, Any]):
@@ -242,6 +287,34 @@ def test_an_environment_inside_another_is_looked_into(wrapped: bool) -> None:
     diagnosis = examine(make, **QUICK)
     assert (diagnosis.measurable, diagnosis.way) == (True, "snapshot")
     assert not diagnosis.environment_deterministic
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        (NoisyInSave, "NoisyInSave, whose register_state has no reseed:"),
+        (NoisyInClosure, "state that no snapshot reaches:"),
+        (Counted, "state that no snapshot reaches (Counted.counter (itertools.count)):"),
+        (SeededGlobalNoise, "the global generator numpy.random; in state that no snapshot"),
+    ],
+)
+def test_where_randomness_may_hide_the_doctor_says_so(kind: type[Line], place: str) -> None:
+    diagnosis = examine(kind, **QUICK)
+    assert diagnosis.measurable
+    assert f"no randomness was found, but it may hide in {place}" in told(diagnosis, "note")
+    assert "all trials then share what is drawn there" in told(diagnosis, "note")
+    assert "the environment is deterministic" not in told(diagnosis, "ok")
+    assert diagnosis.verdict.endswith("the environment is taken as deterministic")
+
+
+def test_a_second_generator_may_hide_behind_the_one_that_was_found() -> None:
+    class Both(NoisyInClosure):
+        def noise(self) -> float:
+            return super().noise() + float(self.np_random.normal())
+
+    diagnosis = examine(Both, **QUICK)
+    assert diagnosis.verdict.endswith("the environment is random")
+    assert "no other randomness was found, but it may hide in state" in told(diagnosis, "note")
 
 
 def test_opaque_state_is_named_and_replayed() -> None:

@@ -91,6 +91,8 @@ class _Doctor:
         self.name = "the environment"
         self.way: Way | None = None
         self.environment_deterministic = True
+        self.hiding_places: list[str] = []
+        """Where a random generator would be out of reach."""
         self.policy_deterministic: bool | None = None
         self.opaque: tuple[str, ...] = ()
         self.continuations = self.wrong = 0
@@ -175,9 +177,10 @@ class _Doctor:
             self.add(
                 "note",
                 f"the environment (or the policy) draws from the global generator "
-                f"{' and '.join(used)}, which no snapshot holds and reset(seed) does not set; let "
-                "it use self.np_random",
+                f"{' and '.join(used)}, which no snapshot holds and no trial can reseed; let it "
+                "use self.np_random",
             )
+            self.hiding_places.append(f"the global generator {' and '.join(used)}")
         for fresh in (False, True):
             again = self._simulator() if fresh else simulator
             for run in runs:
@@ -329,13 +332,19 @@ class _Doctor:
                 "the environment draws random numbers while it runs: it is taken as random, and "
                 "returns without mistakes are averaged too",
             )
-        elif simulator.way == "replay" and self.opaque:
+        if simulator.way == "replay":  # or a snapshot would have done
+            named = f" ({', '.join(self.opaque[:4])})" if self.opaque else ""
+            self.hiding_places.append(f"state that no snapshot reaches{named}")
+        for name in simulator.without_reseed():
+            self.hiding_places.append(f"{name}, whose register_state has no reseed")
+        if self.hiding_places:
+            found = "no" if self.environment_deterministic else "no other"
             self.add(
                 "note",
-                "no randomness was found; if one of the opaque objects holds a generator, all "
-                "trials share what it draws",
+                f"{found} randomness was found, but it may hide in "
+                f"{'; in '.join(self.hiding_places)}: all trials then share what is drawn there",
             )
-        else:
+        elif self.environment_deterministic:
             self.add("ok", "the environment is deterministic")
 
     def _count_starts(self, simulator: Simulator, starts: int, steps: int) -> None:
@@ -370,11 +379,14 @@ class _Doctor:
         self.add("note", f"{text}: a study of many more would repeat itself; {advice}")
 
     def diagnosis(self) -> Diagnosis:
+        kind = "deterministic" if self.environment_deterministic else "random"
+        if self.environment_deterministic and self.hiding_places:
+            kind = "taken as deterministic"
         measurable, verdict = verdict_on(
             self.name,
             self.way,
             self.findings,
-            deterministic=self.environment_deterministic,
+            kind=kind,
             continuations=self.continuations,
         )
         return Diagnosis(

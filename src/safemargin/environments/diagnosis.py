@@ -55,13 +55,12 @@ def verdict_on(
     way: Way | None,
     findings: Iterable[Finding],
     *,
-    deterministic: bool,
+    kind: str,
     continuations: int,
 ) -> tuple[bool, str]:
     """Whether the environment can be measured, and the sentence that says so."""
     problems = [finding.text for finding in findings if finding.level == "problem"]
     if way is not None and not problems:
-        kind = "deterministic" if deterministic else "random"
         return True, (
             f"{name} can be measured by {way}: all {continuations} restored runs equal the "
             f"uninterrupted one; the environment is {kind}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import marshal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from safemargin.environments.codecs import ATOMS, UNSEEN, Codec
+from safemargin.environments.codecs import ATOMS, UNSEEN, Codec, Custom
 from safemargin.environments.objects import PlainObject, codec_of
 
 Node = tuple[Codec, Any, Any]
@@ -43,7 +43,21 @@ def restore(nodes: Iterable[Node]) -> None:
 
 def random_sources(roots: Iterable[Any]) -> list[tuple[Codec, Any]]:
     """The random generators that can be reached and reseeded, each once, in a fixed order."""
-    found: list[tuple[Codec, Any]] = []
+    return [(codec, value) for codec, value in _reachable(roots) if codec.can_reseed]
+
+
+def without_reseed(roots: Iterable[Any]) -> list[str]:
+    """The types of objects whose `register_state` says nothing about a random generator."""
+    found = [
+        type(value).__name__
+        for codec, value in _reachable(roots)
+        if isinstance(codec, Custom) and not codec.can_reseed
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _reachable(roots: Iterable[Any]) -> Iterator[tuple[Codec, Any]]:
+    """Every object that can be reached from the roots, each once, in a fixed order."""
     pending = list(roots)[::-1]
     of_roots = {id(root) for root in pending}  # the layer below a wrapper waits for its turn
     seen: set[int] = set()
@@ -53,15 +67,13 @@ def random_sources(roots: Iterable[Any]) -> list[tuple[Codec, Any]]:
             continue
         seen.add(id(value))
         codec = codec_of(type(value))
-        if codec.can_reseed:
-            found.append((codec, value))
+        yield codec, value
         children = [
             child
             for child in codec.children(value)
             if type(child) not in ATOMS and id(child) not in of_roots
         ]
         pending.extend(reversed(children))
-    return found
 
 
 def encodings(roots: Sequence[Any]) -> list[list[Any]]:

@@ -167,6 +167,10 @@ class Simulator(ABC):
         """How many random generators `reseed` reaches."""
         return len(graph.random_sources(self.layers))
 
+    def without_reseed(self) -> tuple[str, ...]:
+        """The registered types in the layers whose random generator, if any, is out of reach."""
+        return tuple(graph.without_reseed(self.layers))
+
     def layer_digests(self) -> dict[str, bytes]:
         """What each layer holds, hashed; outermost first."""
         return dict(zip(self.layer_names(), graph.digests(self.layers), strict=True))
