@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -247,14 +248,34 @@ def test_a_subclass_of_the_statistics_is_hashed_like_any_wrapper() -> None:
 
 @pytest.mark.parametrize("text", ["atari:pong", "CartPole-v1", "HalfCheetah-v5", "FrozenLake-v1"])
 @pytest.mark.parametrize("way", ["snapshot", "replay"])
-def test_equal_states_of_common_environments_are_recognised(text: str, way: Any) -> None:
+def test_equal_states_of_common_environments_are_recognised(
+    text: str, way: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip({"a": "ale_py", "H": "mujoco"}.get(text[0], "gymnasium"))
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it stands
     simulator = make_simulator(EnvironmentSpec.parse(text).make(), way)
     simulator.reset(0)
     assert simulator.digest_is_whole
     simulator.step(simulator.env.action_space.sample())
     assert simulator.digest_is_whole
     simulator.close()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        gym.wrappers.TimeAwareObservation,
+        gym.wrappers.FlattenObservation,
+        lambda env: gym.wrappers.ClipReward(env, -1, 1),
+        lambda env: gym.wrappers.TransformReward(env, lambda reward: 2 * reward),
+        lambda env: gym.wrappers.FrameStackObservation(env, 4),
+    ],
+)
+def test_equal_states_behind_gymnasiums_wrappers_are_recognised(wrap: Any) -> None:
+    simulator = make_simulator(wrap(gym.make("CartPole-v1")))
+    simulator.reset(0)
+    simulator.step(0)
+    assert simulator.digest_is_whole
 
 
 def _closure(number: int) -> Any:

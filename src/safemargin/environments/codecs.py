@@ -73,13 +73,15 @@ class Named(Codec):
 class Function(Named):
     """A function: told apart by name, and by code where it was made inside of another one.
 
-    Nobody looks at the values that it took along in a closure or as defaults.
+    Nobody looks at the values that it took along in a closure or as defaults. Gymnasium's own
+    wrappers make such functions once, with constants (ClipReward, RescaleAction, …).
     """
 
     def encode(self, value: Any, reference: Reference) -> Any:
         named = super().encode(value, reference)
         local = "<" in value.__qualname__  # <locals>, <lambda>
-        if value.__closure__ or (local and (value.__defaults__ or value.__kwdefaults__)):
+        took_along = value.__closure__ or (local and (value.__defaults__ or value.__kwdefaults__))
+        if took_along and not (value.__module__ or "").startswith("gymnasium.wrappers."):
             return (UNSEEN, *named)
         code = value.__code__
         place = (code.co_firstlineno, code.co_linetable, code.co_code) if local else ()
