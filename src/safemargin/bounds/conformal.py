@@ -110,9 +110,8 @@ def fit_calibrated_curve(
             ranks = ranks_in(reference, proxies)  # [rows]
             grid_ranks = ranks_in(reference, grids[-1])  # [bins]
         part = _calibrate(
-            ranks, targets[:, column], folds, sample, scored, fitting, bins,
-            options.calibration_bins is not None, curve, 0 if split else fold_count,
-            options.confidence,
+            ranks, targets[:, column], folds, sample, scored, fitting, bins, curve,
+            0 if split else fold_count, options,
         )  # fmt: skip
         place = np.searchsorted(part.edges, grid_ranks, side="right")
         upper = np.interp(grid_ranks, POINTS, part.percentile) + part.raises[place] * np.interp(
@@ -159,16 +158,16 @@ def _calibrate(
     scored: Booleans,
     fitting: Booleans,
     bins: int,
-    keep_bins: bool,
     curve: Curve,
     fold_count: int,
-    confidence: float,
+    options: Options,
 ) -> _Calibrated:
+    confidence, keep = options.confidence, options.calibration_bins is not None
     percentile, scale = curve(
         ranks[fitting], losses[fitting], folds[fitting], fold_count, confidence
     )
     of_natural = ranks[sample.natural & fitting]
-    edges = _edges(of_natural if len(of_natural) else ranks[fitting], bins, keep=keep_bins)
+    edges = _edges(of_natural if len(of_natural) else ranks[fitting], bins, keep=keep)
     bins = len(edges) + 1
     fold = folds[scored] if fold_count else np.zeros(int(scored.sum()), dtype=np.int64)
     guess, width = (_at(values, fold, ranks[scored]) for values in (percentile, scale))
