@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from results import machine
 
-from safemargin.bounds import check_sample, fit_bound
-from safemargin.compare import compare_samples
-from safemargin.heldout import hold_out
+from safemargin.margins.bounds.sample import check_sample
+from safemargin.margins.methods import fit_bound
+from safemargin.validation.comparison import compare_samples
+from safemargin.validation.heldout import hold_out
 
 MOMENTS = 2000
 N_VALUES = (1, 2, 4, 8, 16, 32)

@@ -156,7 +156,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     load_before = os.getloadavg()[0]
     path, log = folder / "margins.json", folder / "watch.db"
     margins().save(path)
-    command = [sys.executable, "-m", "safemargin.cli", "watch", "--remote", str(path), "--json"]
+    command = [sys.executable, "-m", "safemargin", "watch", "--remote", str(path), "--json"]
     server = subprocess.Popen(
         [*command, "--tolerance", "1", "--no-browser", "--port", "0", "--log", str(log)],
         stdout=subprocess.PIPE,
@@ -203,7 +203,7 @@ def told(
     load_before: float,
     log: Path,
 ) -> None:
-    from safemargin.audit import AuditLog
+    from safemargin.monitor.audit import AuditLog
 
     count, lost = int((sent > 0).sum()), int(((sent > 0) & (watcher.arrived == 0)).sum())
     both = (sent > 0) & (watcher.arrived > 0)

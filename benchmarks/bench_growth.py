@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from results import record
 
-from safemargin.criticality import Randomness
+from safemargin.core.records import Episode, EpisodeKey, Moment
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import Randomness
 from safemargin.engines.base import EpisodeTask, Job, MomentTask, Worker
 from safemargin.environments import EnvironmentSpec
 from safemargin.policies import load_policy
-from safemargin.records import Episode, EpisodeKey, Moment
-from safemargin.settings import Settings
 
 COMMAND = "python benchmarks/bench_growth.py"
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "growth.png"

@@ -12,10 +12,10 @@ import time
 import numpy as np
 from results import record
 
-from safemargin.bounds import Bound
-from safemargin.margins import Margins
-from safemargin.monitor import Monitor
-from safemargin.natural_proxies import summarise
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.lookup import Margins
+from safemargin.margins.natural_proxies import summarise
+from safemargin.monitor.monitor import Monitor
 from safemargin.policies import load_policy
 
 COMMAND = "python benchmarks/bench_monitor.py"

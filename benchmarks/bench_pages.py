@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("study", type=Path)
     study = parser.parse_args().study
     began = time.perf_counter()
-    command = [sys.executable, "-m", "safemargin.cli", "explore", str(study), "--json"]
+    command = [sys.executable, "-m", "safemargin", "explore", str(study), "--json"]
     explorer = subprocess.Popen(
         [*command, "--port", "0", "--no-browser"],
         stdout=subprocess.PIPE,
@@ -43,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.html"
         began = time.perf_counter()
-        report = [sys.executable, "-m", "safemargin.cli", "report", str(study), "-o", str(target)]
+        report = [sys.executable, "-m", "safemargin", "report", str(study), "-o", str(target)]
         subprocess.run(report, check=True, capture_output=True)
         size = target.stat().st_size / 1e6
         print(f"{time.perf_counter() - began:8.2f} s  for the report, {size:.1f} MB")

@@ -21,14 +21,14 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from results import record
 from torch import nn
 
-from safemargin.criticality import MomentMeasurer, Randomness
+from safemargin.core.records import Episode, EpisodeKey, Moment
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.engines.base import Job, MomentTask, Worker
 from safemargin.engines.processes import ProcessEngine
 from safemargin.environments import EnvironmentSpec
 from safemargin.environments.ale import EmulatorState
 from safemargin.policies import load_policy
-from safemargin.records import Episode, EpisodeKey, Moment
-from safemargin.settings import Settings
 
 COMMAND = "python benchmarks/bench_rollouts.py"
 GAMES = {"pong": ("pong", "pong-a3c"), "beamrider": ("beam_rider", "beamrider-a3c")}
@@ -115,7 +115,7 @@ def torch_network(agent: str) -> Callable[[np.ndarray], int]:
     import onnx
     from onnx import numpy_helper
 
-    from safemargin.zoo import zoo_path
+    from safemargin.policies.zoo import zoo_path
 
     weights = {
         each.name.removesuffix(".half"): torch.tensor(numpy_helper.to_array(each)).float()

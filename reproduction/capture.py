@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safemargin.records import Floats
+from safemargin.core.records import Floats
 
 BUDGETS = np.linspace(0, 1, 201)
 RESAMPLES = 1000

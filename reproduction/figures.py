@@ -23,7 +23,7 @@ from tables import (
     margins_of,
 )
 
-from safemargin import plots
+from safemargin.study import plots
 
 DPI = 90
 """Small files: the pictures lie in the repository."""

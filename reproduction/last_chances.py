@@ -28,11 +28,11 @@ from stored import (
     stored_study,
 )
 
-from safemargin.console import ProgressBar
+from safemargin.cli.console import ProgressBar
+from safemargin.core.records import Episode, EpisodeKey
+from safemargin.core.settings import Settings
+from safemargin.criticality.rollouts import Runner, native_action
 from safemargin.environments.simulator import Simulator, Snapshot
-from safemargin.records import Episode, EpisodeKey
-from safemargin.rollouts import Runner, native_action
-from safemargin.settings import Settings
 
 HERE = Path(__file__).parent
 RANDOM_SEQUENCES = 7

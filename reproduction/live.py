@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from stored import Refused, StoredStudy
 
-from safemargin.coalescing import Meetings, Rollout
-from safemargin.criticality import Randomness
+from safemargin.core.settings import Settings
+from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.estimation import Randomness
+from safemargin.criticality.rollouts import Runner
 from safemargin.engines.base import Job, Worker
 from safemargin.environments import EnvironmentSpec, Snapshot
 from safemargin.policies import load_policy
-from safemargin.rollouts import Runner
-from safemargin.settings import Settings
 
 Found = TypeVar("Found")
 

@@ -26,15 +26,15 @@ from capture import margin_rank
 from live import OwnWay, in_a_sentence, in_processes, runner_of
 from stored import Refused, StoredStudy, positive, stored_study
 
-from safemargin.coalescing import Meetings
-from safemargin.console import ProgressBar
+from safemargin.cli.console import ProgressBar
+from safemargin.core.records import Floats
+from safemargin.core.settings import Settings
+from safemargin.criticality.batch import action_returns
+from safemargin.criticality.coalescing import Meetings
+from safemargin.criticality.rollouts import Point
 from safemargin.environments.simulator import Step
-from safemargin.lanes import action_returns
-from safemargin.margins import Margins
-from safemargin.proxies import PROXIES, proxy_values
-from safemargin.records import Floats
-from safemargin.rollouts import Point
-from safemargin.settings import Settings
+from safemargin.margins.lookup import Margins
+from safemargin.policies.proxies import PROXIES, proxy_values
 
 HERE = Path(__file__).parent
 RESULT = "supervision.json"

@@ -11,8 +11,8 @@ from stored import StoredStudy
 from supervise import RESULT, STRATEGIES
 from tables import MISSING, markdown
 
-from safemargin.records import Floats
-from safemargin.stopping import student_quantile
+from safemargin.core.records import Floats
+from safemargin.criticality.stopping import student_quantile
 
 WHO = {
     "nobody": "nobody",

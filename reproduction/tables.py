@@ -20,10 +20,10 @@ from paper_values import (
 from scipy.stats import spearmanr
 from stored import Life, StoredStudy
 
-from safemargin import plots
-from safemargin.margins import Margins
-from safemargin.records import Floats
-from safemargin.validation import Validation, validate_tuples
+from safemargin.core.records import Floats
+from safemargin.margins.lookup import Margins
+from safemargin.study import plots
+from safemargin.validation.validate import Validation, validate_tuples
 
 METHODS = ("paper", "calibrated")
 TOLERANCES = (0.5, 1.0)

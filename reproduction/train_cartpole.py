@@ -25,7 +25,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from safemargin.policies import Policy, load_policy
-from safemargin.proxies import PROXIES, default_proxy, proxy_values
+from safemargin.policies.proxies import PROXIES, default_proxy, proxy_values
 
 ZOO = Path(__file__).parents[1] / "src/safemargin/zoo"
 ENVIRONMENT = "CartPole-v1"

@@ -26,7 +26,7 @@ class Server:
     def __init__(
         self, folder: Path, *arguments: str, port: int = 0, stderr: IO[str] | None = None
     ) -> None:
-        command = [sys.executable, "-m", "safemargin.cli", "watch", "--json", "--no-browser"]
+        command = [sys.executable, "-m", "safemargin", "watch", "--json", "--no-browser"]
         log = ["--log", str(folder / "watch.db"), "--port", str(port)]
         self.process = subprocess.Popen(
             [*command, *log, *(arguments or ["--remote"])],

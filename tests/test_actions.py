@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from safemargin.actions import PolicyActions, RandomActions
+from safemargin.core.settings import Settings
 from safemargin.errors import EnvironmentFault, InvalidInput, PolicyFault
-from safemargin.settings import Settings
+from safemargin.policies.actions import PolicyActions, RandomActions
 
 UNIFORMS = np.random.default_rng(0).random(60_000)
 

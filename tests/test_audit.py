@@ -15,9 +15,9 @@ import pytest
 from mounts import FORBIDDEN, READ_ONLY, python_on
 
 import safemargin as sm
-from safemargin.audit import KINDS, Entry
 from safemargin.cli import main
 from safemargin.errors import AuditLogError
+from safemargin.monitor.audit import KINDS, Entry
 
 
 @pytest.fixture

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safemargin.bounds import METHODS, Bound, fit_bound, keep_lowest
-from safemargin.density import estimate_density
 from safemargin.errors import InvalidInput
-from safemargin.margins import Margins
+from safemargin.margins.bounds.paper import keep_lowest
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.density import estimate_density
+from safemargin.margins.lookup import Margins
+from safemargin.margins.methods import METHODS, fit_bound
 
 
 def data(moments: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

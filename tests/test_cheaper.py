@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from safemargin.cheaper import savings
-from safemargin.forecast import Forecast, Range, StageCost
-from safemargin.settings import Settings
+from safemargin.core.settings import Settings
+from safemargin.study.forecast import Forecast, Range, StageCost
+from safemargin.study.suggestions import savings
 
 
 def stage(n: int, *, trials: float, seconds: float, pieces: int = 100) -> StageCost:

@@ -18,7 +18,7 @@ import pytest
 from test_study import contents, estimates_in
 
 from safemargin.cli import main
-from safemargin.store import DATABASE
+from safemargin.study.store import DATABASE
 
 WORLDS = Path(__file__).parent / "worlds.py"
 ENVIRONMENT = f"{WORLDS}:make_branching"
@@ -332,7 +332,7 @@ def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "study"
     arguments = collect(path, "--workers", "2", environment=SLOW_ENVIRONMENT)
-    command = [sys.executable, "-m", "safemargin.cli", *arguments]
+    command = [sys.executable, "-m", "safemargin", *arguments]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, preexec_fn=let_ctrl_c_through
     )
@@ -382,7 +382,7 @@ def test_negative_and_small_proxies_are_values(run: Any, study: Path, tmp_path: 
 
 
 def test_an_answer_that_cannot_be_written(study: Path) -> None:
-    command = [sys.executable, "-m", "safemargin.cli", "status", str(study)]
+    command = [sys.executable, "-m", "safemargin", "status", str(study)]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
@@ -396,7 +396,7 @@ def test_an_answer_that_cannot_be_written(study: Path) -> None:
 
 def test_help_on_a_terminal_without_the_letters(study: Path) -> None:
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [sys.executable, "-m", "safemargin.cli", "collect", "--help"]
+    command = [sys.executable, "-m", "safemargin", "collect", "--help"]
     done = subprocess.run(command, capture_output=True, env=environment)
     assert done.returncode == 0
     assert b"discount factor" in done.stdout

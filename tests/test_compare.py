@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safemargin.bounds import METHODS, Sample, check_sample
-from safemargin.compare import VARIANTS, compare_samples, compare_tuples
+from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput
-from safemargin.records import Tuples
+from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.margins.methods import METHODS
+from safemargin.validation.comparison import VARIANTS, compare_samples, compare_tuples
 
 
 def samples(moments: int = 400, **more: Any) -> dict[str, Sample]:
@@ -54,7 +55,9 @@ def test_all_methods_with_all_proxies() -> None:
 
 
 def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    from safemargin.bounds import METHODS, Bound, Options
+    from safemargin.margins.bounds.sample import Options
+    from safemargin.margins.bounds.table import Bound
+    from safemargin.margins.methods import METHODS
 
     def reckless(sample: Sample, options: Options) -> Bound:
         grid = np.linspace(sample.proxies.min(), sample.proxies.max(), 9)
@@ -76,7 +79,9 @@ def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch)
 def test_one_that_holds_nearly_everywhere_but_not_on_the_whole_is_refuted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from safemargin.bounds import METHODS, Bound, Options
+    from safemargin.margins.bounds.sample import Options
+    from safemargin.margins.bounds.table import Bound
+    from safemargin.margins.methods import METHODS
 
     def low(sample: Sample, options: Options) -> Bound:
         grid = np.linspace(0, 1, 9)

@@ -12,21 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safemargin.bounds import Options, check_sample, fit_bound, moments_needed
-from safemargin.bounds.calibrated import CELLS, kernel_percentiles
-from safemargin.bounds.conformal import (
+from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.margins.bounds.calibrated import CELLS, kernel_percentiles
+from safemargin.margins.bounds.conformal import (
     POINTS,
     assign_folds,
     conformal_quantile,
     fit_calibrated_curve,
+    moments_needed,
     proxy_grid,
     ranks_in,
 )
-from safemargin.bounds.isotonic import CELLS as ISOTONIC_CELLS
-from safemargin.bounds.isotonic import rising_percentiles
-from safemargin.bounds.tolerance import window_needed
-from safemargin.errors import InvalidInput, MissingExtra
-from safemargin.margins import fit_margins
+from safemargin.margins.bounds.isotonic import CELLS as ISOTONIC_CELLS
+from safemargin.margins.bounds.isotonic import rising_percentiles
+from safemargin.margins.bounds.sample import Options, check_sample
+from safemargin.margins.bounds.tolerance import window_needed
+from safemargin.margins.fitting import fit_margins
+from safemargin.margins.methods import fit_bound
 
 
 @pytest.mark.parametrize(

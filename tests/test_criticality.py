@@ -12,15 +12,15 @@ import pytest
 from worlds import Outcome, TableWorld, always_first, branching, chain, exact_criticality, lean
 
 import safemargin as sm
-from safemargin.actions import RandomActions
-from safemargin.criticality import MomentMeasurer, Randomness
+from safemargin.core.records import EpisodeKey
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.plans import Planner
+from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput
-from safemargin.plans import Planner
 from safemargin.policies import load_policy
-from safemargin.records import EpisodeKey
-from safemargin.rollouts import Runner
-from safemargin.settings import Settings
+from safemargin.policies.actions import RandomActions
 
 POLICY = load_policy(always_first, kind="logits")
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from safemargin.density import Density, estimate_density, scott_bandwidth
 from safemargin.errors import InvalidInput
+from safemargin.margins.density import Density, estimate_density, scott_bandwidth
 
 
 def brute_force(

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from safemargin.doctor import Diagnosis, examine
+from safemargin.core.settings import Settings
 from safemargin.environments import EnvironmentSpec, register_state
+from safemargin.environments.doctor import Diagnosis, examine
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies.base import Memory, Observations, Policy
-from safemargin.settings import Settings
 
 QUICK: dict[str, Any] = {"points": 10, "steps": 30, "starts": 12, "start_steps": 40}
 

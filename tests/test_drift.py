@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safemargin.drift import DriftTest
 from safemargin.errors import InvalidInput, MarginsFileError
-from safemargin.margins import Margins, fit_margins
-from safemargin.natural_proxies import NaturalProxies, one_of_each, summarise
+from safemargin.margins.fitting import fit_margins
+from safemargin.margins.lookup import Margins
+from safemargin.margins.natural_proxies import NaturalProxies, one_of_each, summarise
+from safemargin.monitor.drift import DriftTest
 
 
 def test_wealth_is_one_on_average_whatever_the_bets() -> None:

@@ -85,7 +85,7 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
 ) -> None:
     options = ["--engine", "ray", "--address", ray_cluster, "--workers", "2"]
     arguments = collect_arguments(tmp_path / "a", *options, environment=SLOW_ENVIRONMENT)
-    command = [sys.executable, "-m", "safemargin.cli", *arguments]
+    command = [sys.executable, "-m", "safemargin", *arguments]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -107,7 +107,7 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (again.returncode, again.stderr) == (0, "")
     arguments = collect_arguments(tmp_path / "b", environment=SLOW_ENVIRONMENT)
-    here = [sys.executable, "-m", "safemargin.cli", *arguments]
+    here = [sys.executable, "-m", "safemargin", *arguments]
     assert subprocess.run(here, capture_output=True, timeout=120).returncode == 0
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 

@@ -19,7 +19,9 @@ import pytest
 from test_study import POLICY, contents, create
 from worlds import make_branching
 
-from safemargin.criticality import Randomness
+from safemargin.core.records import Episode, EpisodeKey, Moment
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import Randomness
 from safemargin.engines import (
     Engine,
     EpisodeTask,
@@ -30,17 +32,9 @@ from safemargin.engines import (
     make_engine,
 )
 from safemargin.environments import EnvironmentSpec
-from safemargin.errors import (
-    EngineFault,
-    EnvironmentFault,
-    InvalidInput,
-    MissingExtra,
-    PolicyFault,
-)
+from safemargin.errors import EngineFault, EnvironmentFault, InvalidInput, MissingExtra, PolicyFault
 from safemargin.policies import load_policy
-from safemargin.proxies import proxies_for
-from safemargin.records import Episode, EpisodeKey, Moment
-from safemargin.settings import Settings
+from safemargin.policies.proxies import proxies_for
 
 WAYS: dict[str, dict[str, Any]] = {
     "local": {"name": "local"},

@@ -12,9 +12,9 @@ from test_monitor import margins
 from worlds import Lives
 
 from safemargin.errors import StudyMismatch
-from safemargin.evaluation_watch import EvaluationWatch
-from safemargin.monitor import Monitor
-from safemargin.natural_proxies import summarise
+from safemargin.margins.natural_proxies import summarise
+from safemargin.monitor.evaluation_watch import EvaluationWatch
+from safemargin.monitor.monitor import Monitor
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 

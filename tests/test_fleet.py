@@ -16,9 +16,9 @@ from test_monitor import margins
 
 import safemargin as sm
 from safemargin.errors import AuditLogError, InvalidInput
-from safemargin.fleet import Fleet
-from safemargin.fleet.agents import Agent
-from safemargin.fleet.messages import (
+from safemargin.web.fleet import Fleet
+from safemargin.web.fleet.agents import Agent
+from safemargin.web.fleet.messages import (
     Hello,
     Report,
     read_hello,
@@ -26,8 +26,8 @@ from safemargin.fleet.messages import (
     read_picture,
     read_report,
 )
-from safemargin.fleet.people import identity_of
-from safemargin.fleet.track import CALL, Track
+from safemargin.web.fleet.people import identity_of
+from safemargin.web.fleet.track import CALL, Track
 
 pytest.importorskip("fastapi")
 pytest.importorskip("websockets")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import safemargin as sm
-from safemargin.audit import Entry
 from safemargin.cli import main
+from safemargin.monitor.audit import Entry
 
 pytest.importorskip("fastapi")
 pytest.importorskip("websockets")

@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from safemargin.core.records import EpisodeKey, Phase
+from safemargin.core.settings import Settings
 from safemargin.errors import StudyIncomplete
-from safemargin.forecast import (
+from safemargin.study.forecast import (
     Cost,
     Forecast,
     Piece,
@@ -19,8 +21,6 @@ from safemargin.forecast import (
     whole_moments,
     without_clock,
 )
-from safemargin.records import EpisodeKey, Phase
-from safemargin.settings import Settings
 
 SETTINGS = Settings(n_values=(1, 2))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safemargin.bounds import check_sample
-from safemargin.gaps import gap_error, is_dense, powers_of_two
+from safemargin.margins.bounds.sample import check_sample
+from safemargin.validation.gaps import gap_error, is_dense, powers_of_two
 
 
 def test_which_n() -> None:

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from safemargin.bounds import Sample, check_sample, fit_bound
-from safemargin.bounds.conformal import assign_folds
 from safemargin.errors import InvalidInput, MissingExtra
-from safemargin.heldout import (
+from safemargin.margins.bounds.conformal import assign_folds
+from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.margins.methods import fit_bound
+from safemargin.validation.heldout import (
     HeldOut,
     chain_rows,
     clopper_pearson,

@@ -15,13 +15,13 @@ from PIL import Image
 from worlds import always_first, make_branching
 
 import safemargin as sm
-from safemargin import highlights
-from safemargin.captions import ClipPainter, contact_sheet
 from safemargin.cli import main
 from safemargin.errors import InvalidInput, NoPictures
-from safemargin.highlights import HELD, choose_highlights, write_highlights
-from safemargin.recordings import Recordings
-from safemargin.video import find_ffmpeg, write_video
+from safemargin.replay import highlights
+from safemargin.replay.captions import ClipPainter, contact_sheet
+from safemargin.replay.highlights import HELD, choose_highlights, write_highlights
+from safemargin.replay.recordings import Recordings
+from safemargin.replay.video import find_ffmpeg, write_video
 
 pytest.importorskip("imageio_ffmpeg")
 

@@ -12,10 +12,10 @@ from test_monitor import margins, scores
 from test_report import damaged
 
 import safemargin as sm
-from safemargin.attention import PastEpisode, attention_row, calling, within_budget
 from safemargin.cli import main
+from safemargin.cli.show_attention import attention_figure
 from safemargin.errors import InvalidInput
-from safemargin.show_attention import attention_figure
+from safemargin.monitor.attention import PastEpisode, attention_row, calling, within_budget
 
 WORLDS = Path(__file__).parent / "worlds.py"
 

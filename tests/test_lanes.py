@@ -9,21 +9,16 @@ import numpy as np
 import pytest
 from worlds import TableWorld, always_first, branching, chain
 
-from safemargin.coalescing import Meetings, Rollout
-from safemargin.criticality import MomentMeasurer, Randomness, find_randomness
+from safemargin.core.records import EpisodeKey, Floats, Measurement
+from safemargin.core.settings import Settings
+from safemargin.criticality.batch import Lanes, Trial
+from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.estimation import MomentMeasurer, Randomness, find_randomness
+from safemargin.criticality.rollouts import Point, Runner
 from safemargin.engines.base import Job, Worker
-from safemargin.environments import (
-    EnvironmentSpec,
-    Snapshot,
-    SnapshotSimulator,
-    make_simulator,
-)
-from safemargin.lanes import Lanes, Trial
+from safemargin.environments import EnvironmentSpec, Snapshot, SnapshotSimulator, make_simulator
 from safemargin.policies import load_policy
 from safemargin.policies.base import Memory, Policy
-from safemargin.records import EpisodeKey, Floats, Measurement
-from safemargin.rollouts import Point, Runner
-from safemargin.settings import Settings
 
 KEY = EpisodeKey("natural", 0)
 NOTHING = np.empty((0, 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safemargin.bounds import Sample, check_sample
-from safemargin.law_test import law_test
+from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.validation.exchangeability import law_test
 
 
 def draw(rng: np.random.Generator, factor: float = 1.0, count: int = 300) -> Sample:

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safemargin.bounds import Bound
 from safemargin.errors import InvalidInput, MarginsFileError
-from safemargin.margins import FORMAT, Margins, NoBound, OutsideRange, fit_margins
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.fitting import NoBound, fit_margins
+from safemargin.margins.lookup import FORMAT, Margins, OutsideRange
 
 
 def table(**changes: Any) -> Margins:

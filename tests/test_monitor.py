@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import safemargin as sm
-from safemargin.bounds import Bound
-from safemargin.decisions import Event
 from safemargin.errors import InvalidInput, StudyMismatch
-from safemargin.margins import Margins
-from safemargin.natural_proxies import summarise
-from safemargin.proxies import PROXIES, Proxy
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.lookup import Margins
+from safemargin.margins.natural_proxies import summarise
+from safemargin.monitor.decisions import Event
+from safemargin.policies.proxies import PROXIES, Proxy
 
 
 def margins(**changes: Any) -> Margins:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from safemargin.decisions import Event
 from safemargin.errors import InvalidInput
-from safemargin.notifications import LONGEST_QUEUE, Command, Notifier, Webhook
+from safemargin.monitor.decisions import Event
+from safemargin.monitor.notifications import LONGEST_QUEUE, Command, Notifier, Webhook
 
 CALL = Event("call", 3, 17, 1, 2.5, "margin 1, below 2")
 RELEASE = Event("release", 3, 19, 4, 0.5, "margin 4")

@@ -12,11 +12,11 @@ from worlds import Lives, TableWorld, always_first, chain, make_branching
 
 import safemargin as sm
 from safemargin.errors import InvalidInput, StudyMismatch
-from safemargin.margins import Margins
-from safemargin.monitor import Monitor
-from safemargin.natural_proxies import summarise
-from safemargin.overseen import Course
-from safemargin.overseers import Lookahead, OtherPolicy, Terminal
+from safemargin.margins.lookup import Margins
+from safemargin.margins.natural_proxies import summarise
+from safemargin.monitor.monitor import Monitor
+from safemargin.monitor.overseen import Course
+from safemargin.monitor.overseers import Lookahead, OtherPolicy, Terminal
 
 
 def own_margins(**changes: Any) -> Margins:

@@ -16,7 +16,7 @@ from worlds import go_right, make_branching, make_lives
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.errors import InvalidInput, StudyMismatch
-from safemargin.forecast import Range
+from safemargin.study.forecast import Range
 
 
 def plan(path: Path | None, natural: int = 14, spread: int = 12, **more: Any) -> sm.CostPlan:
@@ -234,7 +234,7 @@ def test_ctrl_c_on_the_command_line(
         def __exit__(self, *exception: object) -> None: ...
 
     for pieces, printed in ((1 + 6, "stopped early"), (1, "")):
-        monkeypatch.setattr("safemargin.console.ProgressBar", lambda pieces=pieces: Bar(pieces))
+        monkeypatch.setattr("safemargin.cli.console.ProgressBar", lambda pieces=pieces: Bar(pieces))
         assert main(command(tmp_path / "study", "--plan")) == 130
         out, err = capsys.readouterr()
         assert printed in out

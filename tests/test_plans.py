@@ -11,12 +11,12 @@ import pytest
 from worlds import TableWorld, always_first, branching, chain, exact_criticality
 
 import safemargin as sm
-from safemargin.actions import RandomActions
+from safemargin.core.settings import Settings
+from safemargin.criticality.plans import Planner
+from safemargin.criticality.stopping import BettingRule, rule_of_three_minimum
 from safemargin.errors import InvalidInput
-from safemargin.plans import Planner
 from safemargin.policies import load_policy
-from safemargin.settings import Settings
-from safemargin.stopping import BettingRule, rule_of_three_minimum
+from safemargin.policies.actions import RandomActions
 
 POLICY = load_policy(always_first, kind="logits")
 

@@ -12,12 +12,13 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from safemargin import plots
-from safemargin.bounds import Bound
-from safemargin.density import estimate_density
+from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput
-from safemargin.margins import Margins, fit_margins
-from safemargin.records import Tuples
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.density import estimate_density
+from safemargin.margins.fitting import fit_margins
+from safemargin.margins.lookup import Margins
+from safemargin.study import plots
 
 
 def make_tuples(
@@ -181,7 +182,7 @@ def test_bad_input(tmp_path: Path) -> None:
 
 
 def test_pyplot_is_not_used() -> None:
-    code = "import sys, safemargin.plots; print('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, safemargin.study.plots; print('matplotlib.pyplot' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from safemargin import proxies
 from safemargin.errors import InvalidInput, PolicyFault
-from safemargin.proxies import (
+from safemargin.policies import proxies
+from safemargin.policies.proxies import (
     PROXIES,
     Proxy,
     default_proxy,
@@ -195,7 +195,7 @@ def test_proxies_that_cannot_be(options: dict[str, Any], sentence: str) -> None:
 def test_a_proxy_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from safemargin.proxies import Proxy\n"
+        "from safemargin.policies.proxies import Proxy\n"
         "def height(scores, history, n):\n    return history[-1][0]\n"
         "late = Proxy('late', lambda scores, history, n: n, ('q',), per_n=True)\n"
         "number = 3\n"

@@ -23,13 +23,13 @@ from worlds import (
 )
 
 import safemargin as sm
-from safemargin import stills
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import InvalidInput, NoPictures
-from safemargin.films import Films
-from safemargin.recordings import Recordings
-from safemargin.replay import Camera, encode
-from safemargin.stills import Wanted, take_stills
+from safemargin.replay import stills
+from safemargin.replay.films import Films
+from safemargin.replay.pictures import Camera, encode
+from safemargin.replay.recordings import Recordings
+from safemargin.replay.stills import Wanted, take_stills
 
 WORLDS = Path(__file__).parent / "worlds.py"
 DRAWN = EnvironmentSpec.parse(f"{WORLDS}:make_drawn")
@@ -83,8 +83,8 @@ def test_later_lives_are_reached_through_the_earlier_ones(tmp_path: Path) -> Non
 
 def test_atari_jumps_between_kept_states() -> None:
     pytest.importorskip("ale_py")
-    from safemargin.recordings import Recording
-    from safemargin.records import Episode, EpisodeKey
+    from safemargin.core.records import Episode, EpisodeKey
+    from safemargin.replay.recordings import Recording
 
     spec = EnvironmentSpec.parse("atari:pong")
     actions = np.random.default_rng(0).integers(6, size=200)

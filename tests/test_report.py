@@ -15,9 +15,9 @@ import pytest
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.errors import MissingExtra
-from safemargin.report import report_info
-from safemargin.store import DATABASE
+from safemargin.study.store import DATABASE
 from safemargin.web import pages
+from safemargin.web.report import report_info
 
 pytest.importorskip("plotly")
 

@@ -14,7 +14,7 @@ from worlds import always_first, make_branching
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.errors import InvalidInput
-from safemargin.reproduce import PAPER_STUDIES, paper_study
+from safemargin.study.paper_studies import PAPER_STUDIES, paper_study
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'safemargin[parquet]'")
 

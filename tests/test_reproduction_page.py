@@ -18,10 +18,10 @@ import pytest
 from worlds import Outcome, TableWorld, always_first
 
 import safemargin as sm
+from safemargin.criticality.rollouts import Runner
 from safemargin.environments.ways import SnapshotSimulator
 from safemargin.policies import load_policy
-from safemargin.reproduce import PaperStudy, keep_tables
-from safemargin.rollouts import Runner
+from safemargin.study.paper_studies import PaperStudy, keep_tables
 
 pytest.importorskip("pyarrow", reason="pip install 'safemargin[parquet]'")
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from worlds import TableWorld, always_first, branching, chain
 
+from safemargin.core.records import EpisodeKey
+from safemargin.core.settings import Settings
+from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
+from safemargin.environments.exploration import Walker
 from safemargin.errors import EnvironmentFault, PolicyFault
 from safemargin.policies import load_policy
 from safemargin.policies.base import Memory, Policy, batch_of
-from safemargin.proxies import Proxy, proxies_for
-from safemargin.records import EpisodeKey
-from safemargin.rollouts import Runner
-from safemargin.settings import Settings
-from safemargin.walker import Walker
+from safemargin.policies.proxies import Proxy, proxies_for
 
 KEY = EpisodeKey("natural", 0)
 NOTHING = np.empty((0, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from safemargin.seeding import Purpose, environment_seed, stream
+from safemargin.core.seeding import Purpose, environment_seed, stream
 
 
 def test_streams_repeat_and_differ() -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safemargin.core.records import Episode, EpisodeKey, Phase
+from safemargin.core.settings import Settings
 from safemargin.errors import PolicyFault
-from safemargin.records import Episode, EpisodeKey, Phase
-from safemargin.selection import eligible_steps, select_natural, select_spread
-from safemargin.settings import Settings
+from safemargin.study.selection import eligible_steps, select_natural, select_spread
 
 PLAIN = Settings(exclude_last=0)
 

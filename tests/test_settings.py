@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput
-from safemargin.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ import safemargin as sm
 from safemargin.cli import main
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import UntrustedCode
-from safemargin.provenance import source_text
-from safemargin.proxies import PROXIES, default_proxy
-from safemargin.signing import code_named
-from safemargin.store import DATABASE, Store
+from safemargin.policies.proxies import PROXIES, default_proxy
+from safemargin.study.provenance import source_text
+from safemargin.study.signing import code_named
+from safemargin.study.store import DATABASE, Store
 
 WORLDS = Path(__file__).parent / "worlds.py"
 ENVIRONMENT, POLICY = f"{WORLDS}:make_branching", f"{WORLDS}:always_first"

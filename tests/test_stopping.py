@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safemargin.settings import Settings
-from safemargin.stopping import StudentRule, student_quantile
+from safemargin.core.settings import Settings
+from safemargin.criticality.stopping import StudentRule, student_quantile
 
 
 def fed(losses: list[float], **settings: float) -> StudentRule:

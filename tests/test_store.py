@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from mounts import FORBIDDEN, FULL, READ_ONLY, python_on
 
-from safemargin.blobs import pack, unpack
+from safemargin.core.records import Episode, EpisodeKey, Estimate, Measurement, Moment
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
-from safemargin.folders import put_in_place
-from safemargin.records import Episode, EpisodeKey, Estimate, Measurement, Moment
-from safemargin.store import DATABASE, ENTRIES, Store
+from safemargin.study.blobs import pack, unpack
+from safemargin.study.folders import put_in_place
+from safemargin.study.store import DATABASE, ENTRIES, Store
 
 KEY = EpisodeKey("natural", 7)
 
@@ -56,7 +56,7 @@ COUNT = """
 import sys
 from pathlib import Path
 from safemargin.errors import StudyError
-from safemargin.store import Store
+from safemargin.study.store import Store
 try:
     print(len(Store.open(Path(sys.argv[1])).episode_outlines()))
 except StudyError as error:
@@ -303,7 +303,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from safemargin.errors import StudyError
-from safemargin.store import Store
+from safemargin.study.store import Store
 store = Store.open(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, 16_384))
 try:

@@ -28,8 +28,8 @@ from worlds import (
 )
 
 import safemargin as sm
-from safemargin import plots
 from safemargin.cli import main
+from safemargin.core.records import EpisodeKey
 from safemargin.errors import (
     InvalidInput,
     NotMeasurable,
@@ -39,9 +39,9 @@ from safemargin.errors import (
     StudyIncomplete,
     StudyMismatch,
 )
-from safemargin.plays import FewPlays
-from safemargin.records import EpisodeKey
-from safemargin.store import DATABASE, Store
+from safemargin.study import plots
+from safemargin.study.plays import FewPlays
+from safemargin.study.store import DATABASE, Store
 
 WORLDS = Path(__file__).parent / "worlds.py"
 SETTINGS = sm.Settings(
@@ -259,13 +259,13 @@ def _given(settings: sm.Settings) -> dict[str, Any]:
 
 
 def _own_proxy() -> Any:
-    from safemargin.proxies import Proxy
+    from safemargin.policies.proxies import Proxy
 
     return Proxy("mine", lambda scores, history, n: float(n or 0), ("logits",), per_n=True)
 
 
 def test_a_proxy_that_looks_at_n(tmp_path: Path) -> None:
-    from safemargin.proxies import Proxy
+    from safemargin.policies.proxies import Proxy
 
     def own(scores: np.ndarray, history: list[Any], n: int | None) -> float:
         return float(scores[0]) * (n or 0)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from safemargin.bounds import fit_bound
+from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput
-from safemargin.records import Tuples
-from safemargin.validation import (
+from safemargin.margins.methods import fit_bound
+from safemargin.validation.validate import (
     local_sample_size,
     percentile_error_bound,
     validate,

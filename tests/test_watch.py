@@ -22,9 +22,9 @@ from worlds import TableWorld, always_first, chain, make_branching, make_drawn, 
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.environments import EnvironmentSpec
-from safemargin.fleet import Fleet
-from safemargin.fleet.local import Crew, LocalAgents
-from safemargin.monitor import Monitor
+from safemargin.monitor.monitor import Monitor
+from safemargin.web.fleet import Fleet
+from safemargin.web.fleet.local import Crew, LocalAgents
 
 pytest.importorskip("fastapi")
 pytest.importorskip("websockets")
@@ -411,6 +411,6 @@ def test_ctrl_c_while_it_starts(
     def interrupted(options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("safemargin.commands.watch._check", interrupted)
+    monkeypatch.setattr("safemargin.cli.watch._check", interrupted)
     assert main(["watch", "--remote"]) == 130
     assert capsys.readouterr().err == "\nstopped\n"

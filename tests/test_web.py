@@ -25,11 +25,11 @@ import safemargin as sm
 import safemargin.web
 from safemargin.cli import main
 from safemargin.engines.processes import ProcessEngine
-from safemargin.recordings import Recordings
-from safemargin.replay import Camera
-from safemargin.store import DATABASE
-from safemargin.trust import findings
-from safemargin.whatif import WhatIfs
+from safemargin.replay.pictures import Camera
+from safemargin.replay.recordings import Recordings
+from safemargin.replay.whatif import WhatIfs
+from safemargin.study.findings import findings
+from safemargin.study.store import DATABASE
 
 pytest.importorskip("fastapi")
 pytest.importorskip("plotly")
@@ -37,8 +37,9 @@ pytest.importorskip("plotly")
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
-from safemargin.web import create_app, listen
 from safemargin.web.describe import describe_study, starting_place
+from safemargin.web.explorer import create_app
+from safemargin.web.server import listen
 
 ADDRESS = "http://127.0.0.1"
 
@@ -372,7 +373,7 @@ def slow_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.4, 2.5])
 def test_control_c_while_a_what_if_runs(slow_study: Path, seconds: float) -> None:
-    command = [sys.executable, "-m", "safemargin.cli", "explore", str(slow_study), "--json"]
+    command = [sys.executable, "-m", "safemargin", "explore", str(slow_study), "--json"]
     process = subprocess.Popen(
         [*command, "--port", "0", "--no-browser"],
         stdout=subprocess.PIPE,
@@ -463,7 +464,7 @@ def test_a_step_to_begin_with(
 
 
 def test_from_the_command_line_to_control_c(drawn_study: Path) -> None:
-    command = [sys.executable, "-m", "safemargin.cli", "explore", str(drawn_study), "--json"]
+    command = [sys.executable, "-m", "safemargin", "explore", str(drawn_study), "--json"]
     process = subprocess.Popen(
         [*command, "--port", "0", "--no-browser", "--seed", "3"],
         stdout=subprocess.PIPE,

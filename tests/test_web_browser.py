@@ -55,7 +55,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chr
 @contextlib.contextmanager
 def exploring(study: Path, *more: str) -> Iterator[str]:
     """The address of an explorer that runs as long as this."""
-    command = [sys.executable, "-m", "safemargin.cli", "explore", str(study), *more]
+    command = [sys.executable, "-m", "safemargin", "explore", str(study), *more]
     process = subprocess.Popen(
         [*command, "--json", "--port", "0", "--no-browser"],
         stdout=subprocess.PIPE,

@@ -19,7 +19,7 @@ from safemargin.cli import main
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import InvalidInput
 from safemargin.policies import load_policy
-from safemargin.zoo import zoo_agents, zoo_card, zoo_path
+from safemargin.policies.zoo import zoo_agents, zoo_card, zoo_path
 
 ROOT = Path(__file__).parent.parent
 ATARI = [card for card in zoo_agents() if card["environment"].startswith("atari:")]

@@ -1,59 +1,60 @@
 """How many mistakes can a reinforcement-learning agent afford right now?
 
-The public names are loaded when first used, so that a lookup in a margins file needs numpy only.
+The public names are loaded when first used, so that looking up a margin needs numpy only.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from safemargin.core.lazy import lazy_names
+from safemargin.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from safemargin.audit import AuditLog
-    from safemargin.criticality import true_criticality
-    from safemargin.doctor import Diagnosis, examine
-    from safemargin.environments import register_state
+    from safemargin.core.records import Episode, Estimate, Moment, Tuples
+    from safemargin.core.settings import Settings
+    from safemargin.criticality.estimation import true_criticality
+    from safemargin.environments.doctor import Diagnosis, examine
+    from safemargin.environments.objects import register_state
     from safemargin.errors import SafemarginError
-    from safemargin.hindsight import simulate_oversight
-    from safemargin.margins import Margins, fit_margins
-    from safemargin.monitor import Monitor
-    from safemargin.overseen import Overseen, oversee
-    from safemargin.planning import CostPlan, plan_study
-    from safemargin.policies import load_policy
+    from safemargin.margins.fitting import fit_margins
+    from safemargin.margins.lookup import Margins
+    from safemargin.monitor.audit import AuditLog
+    from safemargin.monitor.monitor import Monitor
+    from safemargin.monitor.overseen import Overseen, oversee
+    from safemargin.monitor.remote import RemoteOverseer
+    from safemargin.monitor.simulation import simulate_oversight
     from safemargin.policies.base import Policy
-    from safemargin.proxies import register_proxy
-    from safemargin.records import Episode, Estimate, Moment, Tuples
-    from safemargin.remote_overseer import RemoteOverseer
-    from safemargin.settings import Settings
-    from safemargin.study import Study
+    from safemargin.policies.loading import load_policy
+    from safemargin.policies.proxies import register_proxy
+    from safemargin.study.planning import CostPlan, plan_study
+    from safemargin.study.study import Study
 
 _HOMES = {
-    "AuditLog": "audit",
-    "CostPlan": "planning",
-    "Diagnosis": "doctor",
-    "Episode": "records",
-    "Estimate": "records",
-    "Margins": "margins",
-    "Moment": "records",
-    "Monitor": "monitor",
-    "Overseen": "overseen",
+    "AuditLog": "monitor.audit",
+    "CostPlan": "study.planning",
+    "Diagnosis": "environments.doctor",
+    "Episode": "core.records",
+    "Estimate": "core.records",
+    "Margins": "margins.lookup",
+    "Moment": "core.records",
+    "Monitor": "monitor.monitor",
+    "Overseen": "monitor.overseen",
     "Policy": "policies.base",
-    "RemoteOverseer": "remote_overseer",
+    "RemoteOverseer": "monitor.remote",
     "SafemarginError": "errors",
-    "Settings": "settings",
-    "Study": "study",
-    "Tuples": "records",
-    "examine": "doctor",
-    "fit_margins": "margins",
-    "load_policy": "policies",
-    "oversee": "overseen",
-    "plan_study": "planning",
-    "register_proxy": "proxies",
-    "register_state": "environments",
-    "simulate_oversight": "hindsight",
-    "true_criticality": "criticality",
+    "Settings": "core.settings",
+    "Study": "study.study",
+    "Tuples": "core.records",
+    "examine": "environments.doctor",
+    "fit_margins": "margins.fitting",
+    "load_policy": "policies.loading",
+    "oversee": "monitor.overseen",
+    "plan_study": "study.planning",
+    "register_proxy": "policies.proxies",
+    "register_state": "environments.objects",
+    "simulate_oversight": "monitor.simulation",
+    "true_criticality": "criticality.estimation",
 }
 
 __all__ = [
@@ -83,12 +84,4 @@ __all__ = [
     "true_criticality",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'safemargin' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"safemargin.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

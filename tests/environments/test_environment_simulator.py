@@ -14,8 +14,8 @@ import pytest
 from safemargin.environments import EnvironmentSpec, make_simulator, same
 from safemargin.errors import EnvironmentFault, InvalidInput, NoPictures
 from safemargin.policies import load_policy
-from safemargin.provenance import describe_environment
-from safemargin.replay import drawing_environment
+from safemargin.replay.pictures import drawing_environment
+from safemargin.study.provenance import describe_environment
 
 
 class Toy(gym.Env[Any, Any]):

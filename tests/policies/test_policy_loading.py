@@ -305,11 +305,11 @@ def test_a_missing_library_is_answered_with_the_install_line(
 
 def test_importing_policies_and_proxies_imports_no_other_library() -> None:
     code = (
-        "import sys, safemargin.policies, safemargin.proxies\n"
+        "import sys, safemargin.policies, safemargin.policies.proxies\n"
         "print([n for n in ('torch', 'onnxruntime', 'stable_baselines3') if n in sys.modules])\n"
         "for name in [n for n in sys.modules if n.startswith(('safemargin', 'gymnasium'))]:\n"
         "    del sys.modules[name]\n"
-        "import safemargin.proxies\n"
+        "import safemargin.policies.proxies\n"
         "print([n for n in ('gymnasium', 'scipy') if n in sys.modules])"
     )
     done = subprocess.run(

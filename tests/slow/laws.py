@@ -16,9 +16,9 @@ from scipy.special import expit
 from scipy.stats import beta as beta_law
 from scipy.stats import gamma, laplace, logistic, lognorm, lomax, norm, rayleigh
 
-from safemargin.bounds import Bound
-from safemargin.margins import Margins
-from safemargin.records import Floats
+from safemargin.core.records import Floats
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.lookup import Margins
 
 N_VALUES = (1, 2, 4, 8, 16, 32)
 SIZES = np.array([0.3, 0.5, 0.8, 1.2, 1.6, 2.0])  # [n] how losses grow with n, where they do

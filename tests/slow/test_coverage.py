@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from safemargin.bounds import fit_bound
-from safemargin.records import Floats
-from safemargin.validation import validate
+from safemargin.core.records import Floats
+from safemargin.margins.methods import fit_bound
+from safemargin.validation.validate import validate
 
 pytestmark = pytest.mark.slow
 

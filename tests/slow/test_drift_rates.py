@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from safemargin.drift import DriftTest
-from safemargin.natural_proxies import summarise
+from safemargin.margins.natural_proxies import summarise
+from safemargin.monitor.drift import DriftTest
 
 Law = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from worlds import TableWorld, Transitions, always_first, branching, chain, exact_criticality
 
-from safemargin.criticality import MomentMeasurer, Randomness
+from safemargin.core.records import EpisodeKey
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.policies import load_policy
-from safemargin.records import EpisodeKey
-from safemargin.rollouts import Runner
-from safemargin.settings import Settings
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from laws import ATOMS, FRESH, LAWS, N_VALUES, Law, draw_study, judge
 from scipy.special import stdtrit
 from worth import Line, average, line
 
-from safemargin.bounds import fit_bound
-from safemargin.records import Floats
-from safemargin.settings import Settings
+from safemargin.core.records import Floats
+from safemargin.core.settings import Settings
+from safemargin.margins.methods import fit_bound
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from laws import FRESH, LAWS, N_VALUES, draw_study, judge, oracle, steps_of
 
-from safemargin.bounds import fit_bound
+from safemargin.margins.methods import fit_bound
 
 MOMENTS = (1000, 2000)
 CONFIDENCES = (0.9, 0.95, 0.99)

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from safemargin.criticality import MomentMeasurer, Randomness
+from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Moment
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.policies.base import Policy
-from safemargin.proxies import Proxy
-from safemargin.records import Array, Episode, EpisodeKey, Measurement, Moment
-from safemargin.rollouts import Runner
-from safemargin.settings import Settings
+from safemargin.policies.proxies import Proxy
 
 LANES = 8
 """Trials that run in lock-step where snapshots can go from one simulator to another."""

@@ -25,10 +25,10 @@ from typing import Any
 
 import cloudpickle
 
+from safemargin.core.version import versions_in_use
 from safemargin.engines.base import Job, Piece, Task, Worker, available_cores
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
 from safemargin.errors import EngineFault, InvalidInput, MissingExtra, SafemarginError, told
-from safemargin.provenance import versions_in_use
 
 # Read when Ray is imported: under `uv run` it would else ship the working directory to the nodes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")

@@ -13,9 +13,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from safemargin.core.importing import locate
 from safemargin.environments.simulator import Env, require_single
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean, told
-from safemargin.locate import locate
 
 _VERSIONED = re.compile(r"-v\d+$")
 

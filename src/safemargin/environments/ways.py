@@ -11,14 +11,7 @@ import numpy as np
 from safemargin.environments import graph
 from safemargin.environments.graph import copied
 from safemargin.environments.lean import AtariSimulator, atari_stack
-from safemargin.environments.simulator import (
-    Env,
-    Simulator,
-    Snapshot,
-    Step,
-    Way,
-    require_single,
-)
+from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way, require_single
 from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
 
 

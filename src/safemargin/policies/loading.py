@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+from safemargin.core.importing import locate, takes_no_arguments
 from safemargin.errors import InvalidInput, SafemarginError, did_you_mean, told
-from safemargin.locate import locate, takes_no_arguments
 from safemargin.policies.base import Policy, ScoreKind
 
 FORMS = (
@@ -44,7 +44,7 @@ def _from_text(text: str, options: dict[str, Any]) -> Policy:
     scheme, _, rest = text.partition(":")
     if scheme == "zoo":
         from safemargin.policies.onnx import OnnxPolicy
-        from safemargin.zoo import zoo_path
+        from safemargin.policies.zoo import zoo_path
 
         return OnnxPolicy(zoo_path(rest), description=text, **options)
     if scheme == "sb3":

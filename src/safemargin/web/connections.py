@@ -11,9 +11,9 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
-from safemargin.fleet.agents import Agent, Status
-from safemargin.fleet.messages import read_hello, read_json, read_picture, read_report
-from safemargin.fleet.state import Fleet
+from safemargin.web.fleet.agents import Agent, Status
+from safemargin.web.fleet.messages import read_hello, read_json, read_picture, read_report
+from safemargin.web.fleet.state import Fleet
 
 LONGEST_QUEUE = 256
 """Messages that wait for an agent or a page."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.records import Array
 from safemargin.errors import InvalidInput
-from safemargin.outlines import told_above
-from safemargin.plots import readable
-from safemargin.recordings import Recording, Recordings
-from safemargin.records import Array
-from safemargin.study import Study
+from safemargin.replay.recordings import Recording, Recordings
+from safemargin.replay.summaries import told_above
+from safemargin.study.plots import readable
+from safemargin.study.study import Study
 
 MOST_SCORES = 64
 """Scores of a step beyond this many are not sent: no chart of bars shows them."""

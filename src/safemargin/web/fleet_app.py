@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError
-from safemargin.fleet.messages import LONGEST_MESSAGE
-from safemargin.fleet.state import Fleet
 from safemargin.web.access import Access, same_site
-from safemargin.web.app import HOSTS
 from safemargin.web.connections import AgentConnection
 from safemargin.web.entrance import WRONG_PAGE_TOKEN, add_entrance
+from safemargin.web.explorer import HOSTS
+from safemargin.web.fleet.messages import LONGEST_MESSAGE
+from safemargin.web.fleet.state import Fleet
 from safemargin.web.page_connection import News, PageConnection
 from safemargin.web.plain_agents import PlainAgents
 

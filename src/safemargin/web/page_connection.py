@@ -10,11 +10,11 @@ from typing import Any
 from starlette.websockets import WebSocket
 
 from safemargin.errors import InvalidInput, SafemarginError
-from safemargin.fleet.agents import Agent
-from safemargin.fleet.messages import is_number, read_json, read_name
-from safemargin.fleet.people import Person
-from safemargin.fleet.state import Fleet
 from safemargin.web.connections import REFUSED, Bucket, Connection
+from safemargin.web.fleet.agents import Agent
+from safemargin.web.fleet.messages import is_number, read_json, read_name
+from safemargin.web.fleet.people import Person
+from safemargin.web.fleet.state import Fleet
 
 PAGE_RATE = 60.0
 """Messages a second that a page may send for long."""

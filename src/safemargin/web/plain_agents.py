@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from safemargin.errors import InvalidInput
-from safemargin.fleet.agents import Agent
-from safemargin.fleet.messages import read_hello, read_json, read_report
-from safemargin.fleet.state import Fleet
 from safemargin.web.connections import AGENT_RATE, Bucket
+from safemargin.web.fleet.agents import Agent
+from safemargin.web.fleet.messages import read_hello, read_json, read_report
+from safemargin.web.fleet.state import Fleet
 
 SILENCE = 10.0
 """Seconds without a request after which such an agent is lost."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from safemargin.audit import AuditLog
 from safemargin.errors import MissingExtra
-from safemargin.fleet.messages import picture_kind
+from safemargin.monitor.audit import AuditLog
+from safemargin.monitor.pictures import picture_kind
 from safemargin.web.access import Access
-from safemargin.web.app import HOSTS
 from safemargin.web.entrance import add_entrance
+from safemargin.web.explorer import HOSTS
 
 try:
     from fastapi import FastAPI, HTTPException, Request

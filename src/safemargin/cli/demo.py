@@ -1,0 +1,80 @@
+"""The demonstration: a small study of a bundled agent, from episodes to pictures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from safemargin.cli.base import print_json
+from safemargin.cli.console import ProgressBar, print_margins, warnings_as_notes
+from safemargin.core.records import EpisodeKey, Tuples
+from safemargin.core.settings import Settings
+from safemargin.study.study import Study
+
+ENVIRONMENT = "atari:pong"
+POLICY = "zoo:pong-a3c"
+MOMENTS = 30
+"""Of each phase: enough to see the shape of things in two minutes, too few to rely on."""
+SETTINGS = Settings(gamma=0.98, n_values=(1, 2, 4, 8, 16), opening=400)
+"""With γ = 0.98, 228 steps of a return count instead of 459: shorter trials, for a short demo."""
+CONFIDENCE = 0.9
+"""What so few moments can promise."""
+TOLERANCES = (0.1, 0.2, 0.4, 0.8)
+SHOWN_N = 8
+
+
+def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> None:
+    """Collect, fit and draw; going on where an earlier demonstration stopped."""
+    with ProgressBar() as progress:
+        study = Study.create(folder / "study", ENVIRONMENT, POLICY, SETTINGS, progress=progress)
+        study.collect(MOMENTS, MOMENTS, workers=workers, progress=progress)
+    with study:
+        with warnings_as_notes():
+            margins = study.fit(CONFIDENCE)
+        file = margins.save(folder / "margins.json")
+        pictures = study.plot(folder / "figures", confidence=CONFIDENCE)
+        worst, step, text = most_critical(study.tuples())
+    if as_json:
+        shown = {
+            "margins": str(file),
+            "figures": [str(picture) for picture in pictures],
+            "most_critical": {"episode": str(worst), "step": step},
+        }
+        print_json(shown)
+        return
+    print_margins(margins, TOLERANCES)
+    print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts to lose a point")
+    print("three seconds from now. Where the proxy is high, few mistakes are allowed.")
+    print(text)
+    print("Look one margin up:")
+    middle = (margins.lowest_proxy + margins.highest_proxy) / 2
+    print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 0.4")
+    print("See the decisions that mattered, on a page or in a file to mail:")
+    print(f"  {program()} explore {folder / 'study'}")
+    print(f"  {program()} report {folder / 'study'} -o {folder / 'report.html'}")
+    print("margins  " + str(file))
+    for picture in pictures:
+        print("picture  " + str(picture))
+
+
+def most_critical(tuples: Tuples) -> tuple[EpisodeKey, int, str]:
+    """The moment that loses most, averaged over all n, and a sentence on it."""
+    column = tuples.n_values.index(SHOWN_N)
+    losses = tuples.criticalities[:, column]
+    row = int(np.argmax(tuples.criticalities.mean(axis=1)))
+    key = EpisodeKey(str(tuples.phases[row]), int(tuples.indices[row]))  # type: ignore[arg-type]
+    step = int(tuples.steps[row])
+    text = (
+        f"The most critical of {len(losses)} moments: step {step} of episode {key}, where "
+        f"{SHOWN_N} random actions cost {losses[row]:.2f} ± {tuples.half_widths[row, column]:.2f} "
+        f"(the median moment: {np.median(losses):.2f})."
+    )
+    return key, step, text
+
+
+def program() -> str:
+    """How this program was called: perhaps by a path, where it is on none."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "safemargin" else "safemargin"

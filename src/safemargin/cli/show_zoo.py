@@ -1,0 +1,165 @@
+"""What `safemargin zoo` shows: all agents in a table, or one card as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from safemargin.cli.console import print_table
+from safemargin.core.text import duration
+from safemargin.policies.zoo import zoo_path
+
+Card = dict[str, Any]
+
+SUMMARY = (
+    *("name", "algorithm", "environment", "mean_score", "score_sd", "games"),
+    *("observation", "kind", "size_bytes", "identity"),
+)
+"""The entries of a card that `safemargin zoo --json` gives."""
+
+WIDTH = 100
+LABEL = 14
+CHOICES = {"epsilon": "1 % random"}
+"""The ways to choose actions in an evaluation whose names do not speak for themselves."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def summary(card: Card) -> Card:
+    """A card in short, for programs."""
+    return {name: card[name] for name in SUMMARY}
+
+
+def print_agents(cards: Sequence[Card]) -> None:
+    """All bundled agents, one a row."""
+    print_table(
+        "Bundled agents: use one as zoo:NAME",
+        ["name", "environment", "algorithm", "score ± sd (games)", "observation", "size"],
+        [
+            [
+                card["name"],
+                card["environment"],
+                card["algorithm"],
+                f"{_points(card['mean_score'])} ± {_points(card['score_sd'])} ({card['games']})",
+                card["observation"],
+                file_size(card["size_bytes"]),
+            ]
+            for card in cards
+        ],
+    )
+
+
+def print_card(card: Card) -> None:
+    """One card, a labelled line for each thing known."""
+    print(card["name"])
+    for label, text in _lines(card):
+        print(
+            textwrap.fill(
+                text,
+                WIDTH,
+                initial_indent=f"  {label:<{LABEL}}",
+                subsequent_indent=" " * (LABEL + 2),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
+
+
+def _lines(card: Card) -> Iterator[tuple[str, str]]:
+    yield "environment", card["environment"]
+    yield "algorithm", card["algorithm"]
+    if "network" in card:
+        yield "network", card["network"]
+    yield "observation", card["observation"]
+    yield "actions", f"{len(card['actions'])}: {', '.join(card['actions'])}"
+    yield "scores", card["kind"]
+    yield (
+        "score",
+        f"{_points(card['mean_score'])} ± {_points(card['score_sd'])} over {card['games']} games"
+        + (f": {card['score_note']}" if "score_note" in card else ""),
+    )
+    for choice, result in card.get("evaluation", {}).items():
+        yield f"  {CHOICES.get(choice, choice)}", _evaluation(result)
+    yield "trained", _training(card)
+    pieces = card.get("pieces") or [{"first_step": 0, "command": card["command"]}]
+    for piece in pieces:
+        first = piece["first_step"]
+        yield "command", (f"from step {first:,} on: " if first else "") + piece["command"]
+    if "curve" in card:
+        yield from _curve(card)
+    yield "file", f"{zoo_path(card['name'])}, {file_size(card['size_bytes'])}"
+    if "half_precision" in card:
+        yield "weights", _weights(card)
+    yield "identity", card["identity"]
+    for note in card.get("notes", []):
+        yield "note", note
+    yield "use", f"safemargin collect {card['environment']} zoo:{card['name']} -o runs/STUDY"
+
+
+def _evaluation(result: dict[str, Any]) -> str:
+    distinct = result.get("distinct_games")
+    return (
+        f"{_points(result['mean'])} ± {_points(result['sd'])}, from {_points(result['min'])} to "
+        f"{_points(result['max'])} over {result['games']} games"
+        + (f" ({distinct} distinct)" if distinct else "")
+        + f"; {result['clipped_return_per_life']:g} clipped reward a life, "
+        f"{result['steps_per_game']:,.0f} steps a game"
+    )
+
+
+def _training(card: Card) -> str:
+    text = f"{card['steps']:,} steps"
+    if "frames" in card:
+        text += f" ({card['frames']:,} frames)"
+    if "wall_seconds" in card:
+        text += f" in {duration(card['wall_seconds'])} on {card['machine']}"
+    return f"{text}; seed {card['seed']}"
+
+
+def _curve(card: Card) -> Iterator[tuple[str, str]]:
+    """The scores during training as a row of blocks, evenly spaced over the steps."""
+    curve = card["curve"]
+    known = [
+        (step, score)
+        for step, score in zip(curve["steps"], curve["score"], strict=True)
+        if score is not None
+    ]
+    if not known:
+        return
+    lowest, highest = (pick(score for _, score in known) for pick in (min, max))
+    columns = min(60, len(known))
+    last, resumed = known[-1][0], len(curve["resumed_at"])
+    row = []
+    for column in range(columns):
+        at = last * (column + 1) / columns
+        score = min(known, key=lambda point: abs(point[0] - at))[1]
+        height = (score - lowest) / ((highest - lowest) or 1.0)
+        row.append(BLOCKS[round(height * (len(BLOCKS) - 1))])
+    yield "curve", "".join(row)
+    yield (
+        "",
+        f"score in training from {_points(lowest)} to {_points(highest)} over {last:,} steps"
+        + (f"; resumed {resumed} ×, where the running mean begins anew" if resumed else ""),
+    )
+
+
+def _weights(card: Card) -> str:
+    compared = card["half_precision"]
+    others = compared["other_greedy_actions"]
+    text = (
+        f"{card['weights']}; on {compared['observations']:,} observations "
+        f"{others or 'no'} greedy action{'' if others == 1 else 's'} "
+        f"differ{'s' if others == 1 else ''} from those of the float32 network"
+    )
+    if others:
+        text += f", where its two best scores lie within {compared['largest_gap_of_these']:g}"
+    return text
+
+
+def file_size(size: int) -> str:
+    """A number of bytes as people say it."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+
+
+def _points(value: float) -> str:
+    return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) < 100 else f"{value:,.0f}"

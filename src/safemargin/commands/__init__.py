@@ -1,1 +1,0 @@
-"""The commands of the command line, each with its options beside what it does."""

@@ -1,0 +1,1 @@
+"""Records, settings, random streams and other basics that every other package uses."""

@@ -1,0 +1,22 @@
+"""The version of this package, and of the libraries that its numbers may depend on."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib import metadata
+
+__version__ = "0.1.0"
+
+
+def versions_in_use() -> dict[str, str]:
+    """What the numbers may depend on."""
+    names = ("numpy", "gymnasium", "ale-py", "mujoco", "onnxruntime", "torch", "stable-baselines3")
+    versions = {"safemargin": __version__, "python": platform.python_version()}
+    versions["platform"] = sys.platform
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

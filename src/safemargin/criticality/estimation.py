@@ -1,0 +1,342 @@
+"""True criticality at one moment, by perturbed rollouts from its saved state (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.core.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
+from safemargin.core.seeding import Purpose, stream
+from safemargin.core.settings import Settings
+from safemargin.criticality.batch import Lanes, Streams, Trial
+from safemargin.criticality.coalescing import Meetings
+from safemargin.criticality.plans import Plan, Planner
+from safemargin.criticality.rollouts import Point, Runner
+from safemargin.criticality.stopping import StoppingRule
+from safemargin.environments import EnvironmentSpec, make_simulator
+from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
+from safemargin.policies import load_policy
+from safemargin.policies.base import Policy, ScoreKind
+
+LEFT_FOR = 16
+"""So many random actions are taken between saving a point and proving its snapshot."""
+
+PROVED_AGAIN = 32
+"""After the trials of a moment, so many steps are proven once more."""
+
+ALWAYS_REPEATED = 8
+"""In so many first episodes of a study some trials are run again."""
+
+REPEATED_EVERY = 8
+"""Later, in one of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Randomness:
+    """What is random besides the perturbation, and so must be drawn anew in each trial."""
+
+    environment: bool
+    policy: bool
+
+    @property
+    def none(self) -> bool:
+        return not (self.environment or self.policy)
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """The trials of one n, in the order of their numbers."""
+
+    n: int
+    plan: Plan
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def rule(self) -> StoppingRule:
+        return self.plan.rule
+
+    @property
+    def begun_ahead(self) -> int:
+        """Trials begun but not yet judged."""
+        return len(self.trials) - self.rule.trials
+
+
+class MomentMeasurer:
+    """Estimates c*(t, n) for any n at one moment of one recorded episode.
+
+    Trial j draws the same random actions for every n (see `plans`) and, where something else is
+    random, meets the same noise as the j-th unperturbed trial: differences between n, and between
+    perturbed and unperturbed, are then less noisy, and each trial still follows the definition.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        episode: Episode,
+        step: int,
+        randomness: Randomness,
+        *,
+        earlier_lives: Sequence[Array] = (),
+    ) -> None:
+        if randomness.none and episode.cut and step + runner.settings.horizon > episode.steps:
+            raise InvalidInput(
+                f"step {step} was not followed for its horizon of {runner.settings.horizon} steps: "
+                f"the episode was cut after {episode.steps}; raise max_episode_steps, or take an "
+                "earlier step"
+            )
+        self.runner = runner
+        self.settings = runner.settings
+        self.randomness = randomness
+        self.episode = episode
+        self.step = step
+        self.earlier_lives = earlier_lives
+        self.keys = (*episode.key.stream_keys, step)
+        self.overhead = 0
+        """Simulator steps besides the trials since the last measurement."""
+        self.point = self._go_to()
+        recognised = randomness.none and runner.simulator.digest_is_whole
+        self.meetings = Meetings(self.settings.horizon) if recognised else None
+        self._leave()
+        self._prove(self.settings.horizon, self.meetings)
+        self.planner = Planner(
+            self.settings,
+            runner.random_actions,
+            self.keys,
+            enumerable=randomness.none and self.point.snapshot.mask is None,
+        )
+        self._unperturbed: list[Trial] = []
+        # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
+        self._recorded_return = runner.discounted(episode.rewards[step:])
+
+    def measure(self, *n_values: int) -> list[Measurement]:
+        """For each n, trials as the plan has them, until its rule is content."""
+        every = [_Series(n, self.planner.plan(n)) for n in n_values]
+        self._run(every)
+        self._prove(PROVED_AGAIN)
+        for series in every:
+            if series.n == self._repeated_n:
+                self._repeat_some(series)
+        self.overhead += sum(trial.steps for trial in self._unperturbed)
+        measurements = [self._measurement(series) for series in every]
+        first = measurements[0]
+        measurements[0] = replace(first, steps=first.steps + self.overhead)
+        self.overhead = 0
+        return measurements
+
+    def _run(self, every: Sequence[_Series]) -> None:
+        """Run trials in lock-step, the certain ones first, and judge them in their order."""
+        lanes = Lanes(self.runner, self.point, self.meetings)
+        # The largest n first: its trials are the longest, and all others begin like them.
+        wanting = [series for series in reversed(every) if not series.rule.stopped]
+        while wanting:
+            while lanes.free and (trial := self._next_trial(wanting)) is not None:
+                lanes.start(trial)
+            lanes.advance()
+            for series in wanting:
+                self._judge(series)
+                if series.rule.stopped:
+                    lanes.abandon(series.trials[series.rule.trials :])
+            wanting = [series for series in wanting if not series.rule.stopped]
+
+    def _next_trial(self, wanting: Sequence[_Series]) -> Trial | None:
+        """The next trial to begin; None where it is better to wait for those under way."""
+        for sure in (True, False):
+            for series in wanting:
+                rule = series.rule
+                if series.begun_ahead < (rule.certain if sure else rule.likely // 2):
+                    number = len(series.trials)
+                    if not self.randomness.none and number >= len(self._unperturbed):
+                        self._unperturbed.append(self._trial(self._nothing, number))
+                        return self._unperturbed[-1]
+                    series.trials.append(self._trial(series.plan.uniforms(number), number))
+                    return series.trials[-1]
+        return None
+
+    def _judge(self, series: _Series) -> None:
+        """Give the rule the losses of all trials up to the first that is not complete."""
+        rule = series.rule
+        while not rule.stopped and rule.trials < len(series.trials):
+            number = rule.trials
+            if not series.trials[number].rollout.complete:
+                return
+            if not self.randomness.none and not self._unperturbed[number].rollout.complete:
+                return
+            rule.add(self._unperturbed_return(number) - self._return(series.trials[number]))
+
+    def _measurement(self, series: _Series) -> Measurement:
+        plan, rule = series.plan, series.rule
+        count = rule.trials
+        used = [self._unperturbed_return(trial) for trial in range(count)]
+        if self.randomness.none:
+            used = used[:1]
+        estimate = Estimate(
+            n=series.n,
+            mean=rule.mean,
+            half_width=0.0 if plan.exact else rule.half_width,
+            trials=count,
+            exact=plan.exact,
+            unperturbed=float(np.mean(used)),
+            capped=not rule.sure,
+        )
+        return Measurement(
+            estimate=estimate,
+            perturbed=np.array([self._return(trial) for trial in series.trials[:count]]),
+            unperturbed=np.array(used),
+            steps=sum(trial.steps for trial in series.trials),
+            wasted=sum(trial.steps for trial in series.trials[count:]),
+            remembered=0 if self.meetings is None else self.meetings.remembered,
+        )
+
+    def _go_to(self) -> Point:
+        self.overhead += sum(map(len, self.earlier_lives)) + self.step
+        return self.runner.go_to(self.episode, self.step, self.earlier_lives)
+
+    def _leave(self) -> None:
+        """Let something else happen: what the snapshot does not hold is then no longer there."""
+        generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
+        uniforms = generator.random((LEFT_FOR, self.runner.random_actions.width))
+        self.overhead += self.runner.leave(self.point, uniforms)
+
+    def _prove(self, steps: int, meetings: Meetings | None = None) -> None:
+        """EnvironmentFault where the restored state no longer repeats the recorded episode."""
+        self.overhead += min(self.episode.steps - self.step, steps)
+        if not self.runner.repeats(
+            self.point, self.episode, self.step, steps=steps, meetings=meetings
+        ):
+            raise EnvironmentFault(
+                f"a rollout from the restored state at step {self.step} of episode "
+                f"{self.episode.key} did not repeat the recorded episode: the environment hides "
+                "state from its snapshot; run the doctor on it"
+            )
+
+    @property
+    def _repeated_n(self) -> int | None:
+        """The n whose trials are tried again: in the first episodes, then in every eighth.
+
+        Over a study every n has its turn.
+        """
+        index, n_values = self.episode.key.index, self.settings.n_values
+        if index < ALWAYS_REPEATED or index % REPEATED_EVERY == 0:
+            return n_values[(index + self.step) % len(n_values)]
+        return None
+
+    def _repeat_some(self, series: _Series) -> None:
+        """Run a few trials once more in an environment that no trial has touched.
+
+        State that only mistakes reach is not on the recorded way, and what one trial leaves behind
+        may change the next. The trial that lost most is repeated from the start of the game; the
+        one that lost least and two others after a reset.
+        """
+        returns = [self._return(trial) for trial in series.trials[: series.rule.trials]]
+        generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
+        others = generator.integers(len(returns), size=2)
+        worst = int(np.argmin(returns))
+        simulator = self.runner.simulator
+        lanes = Lanes(self.runner, self._go_to(), simulators=[simulator])
+        for number in (worst, int(np.argmax(returns)), *map(int, others)):
+            trial = self._trial(series.plan.uniforms(number), number)
+            lanes.start(trial)
+            lanes.finish([trial])
+            self.overhead += trial.steps
+            if self._return(trial) != returns[number]:
+                raise EnvironmentFault(
+                    f"a trial at step {self.step} of episode {self.episode.key} gives another "
+                    "return in an environment that other trials have not touched: the environment "
+                    "hides state that only mistakes reach; run the doctor on it, and see "
+                    "register_state"
+                )
+            simulator.reset(self.episode.seed)
+
+    @property
+    def _nothing(self) -> Floats:
+        return np.empty((0, self.runner.random_actions.width))
+
+    def _trial(self, uniforms: Floats, number: int) -> Trial:
+        streams = trial_streams(self.settings.seed, self.randomness, self.keys, number)
+        return Trial(uniforms, streams)
+
+    def _return(self, trial: Trial) -> float:
+        """The discounted return of a complete trial; it is asked for more than once."""
+        if trial.discounted is None:
+            trial.discounted = self.runner.discounted(trial.rollout.all_rewards())
+        return trial.discounted
+
+    def _unperturbed_return(self, number: int) -> float:
+        if self.randomness.none:
+            return self._recorded_return
+        return self._return(self._unperturbed[number])
+
+
+def trial_streams(seed: int, randomness: Randomness, keys: tuple[int, ...], number: int) -> Streams:
+    """What a moment's trial of this number draws from, besides its random actions."""
+    environment = policy = None
+    if randomness.environment:
+        environment = stream(seed, Purpose.TRIAL_ENVIRONMENT, *keys, number)
+    if randomness.policy:
+        policy = stream(seed, Purpose.TRIAL_POLICY, *keys, number)
+    return Streams(environment, policy)
+
+
+def true_criticality(
+    env: gym.Env[Any, Any] | str,
+    policy: Policy | Any,
+    *,
+    step: int,
+    n: int | Sequence[int],
+    seed: int = 0,
+    settings: Settings | None = None,
+    scores: ScoreKind | None = None,
+) -> list[Estimate]:
+    """Algorithm 1 at one step of the episode that starts from `seed`.
+
+    Whether the environment can be saved and restored, and whether it is deterministic, is found
+    out at that very step: a restored run is compared with the uninterrupted one. Where saving
+    fails, the episode is replayed from its start instead; where that fails too, NotMeasurable.
+    """
+    n_values = list(np.atleast_1d(n).tolist())
+    if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
+        raise InvalidInput(f"n must be whole numbers from 1 on, got {n_values}")
+    given = Settings() if settings is None else settings
+    settings = replace(given, n_values=tuple(sorted(set(n_values))))
+    loaded = load_policy(policy, kind=scores)
+    live = EnvironmentSpec.parse(env).make() if isinstance(env, str) else env
+    loaded.check(live)
+    key = EpisodeKey("natural", seed)
+    for way in ("snapshot", "replay"):
+        runner = Runner(make_simulator(live, way=way), loaded, settings)
+        episode = runner.run_episode(key, seed=seed)
+        if not 0 <= step < episode.steps:
+            raise InvalidInput(
+                f"step {step} lies outside the episode of {episode.steps} steps from seed {seed}"
+            )
+        try:
+            point = runner.go_to(episode, step)
+            randomness = find_randomness(runner, point)
+            measurer = MomentMeasurer(runner, episode, step, randomness)
+        except EnvironmentFault:
+            if way == "replay":
+                raise
+            continue
+        return [measurement.estimate for measurement in measurer.measure(*n_values)]
+    raise NotMeasurable("no way to return to a step of this environment was found")
+
+
+def find_randomness(runner: Runner, point: Point) -> Randomness:
+    """Whether the environment draws random numbers after a point, and the policy's choice does."""
+    simulator, settings = runner.simulator, runner.settings
+    actions = stream(settings.seed, Purpose.DOCTOR)
+    lanes = Lanes(runner, point, simulators=[simulator])
+    draws = False
+    for length in (0, *settings.n_values):
+        uniforms = actions.random((length, runner.random_actions.width))
+        simulator.restore(point.snapshot)
+        before = simulator.random_state()
+        trial = Trial(uniforms, Streams(policy=actions))
+        lanes.start(trial)
+        lanes.finish([trial])
+        draws = draws or simulator.random_state() != before
+    return Randomness(environment=draws, policy=not runner.policy_actions.deterministic)

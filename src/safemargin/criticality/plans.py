@@ -1,0 +1,112 @@
+"""Which trials a moment gets for one n: the random numbers behind their actions, and when to stop.
+
+Whatever the plan, trial j draws the same numbers for every n, so that the random actions of a
+shorter perturbation are the first ones of a longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.core.records import Floats
+from safemargin.core.seeding import Purpose, stream
+from safemargin.core.settings import Settings
+from safemargin.criticality.stopping import (
+    BettingRule,
+    FixedRule,
+    StoppingRule,
+    StudentRule,
+    rule_of_three_minimum,
+)
+from safemargin.policies.actions import RandomActions
+
+ENUMERATED = 100
+"""Up to so many sequences of actions are all taken once, where nothing else is random.
+
+Many of them soon meet one another, so that they often cost no more than ten random ones.
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The trials of one (moment, n)."""
+
+    uniforms: Callable[[int], Floats]
+    """Trial number → [n, width] numbers in [0, 1), one row for each random action."""
+    rule: StoppingRule
+    exact: bool
+    """Every sequence of actions once: the mean is the expectation itself."""
+
+
+def rule_of(settings: Settings) -> StoppingRule:
+    """When the settings' plan has enough trials."""
+    if settings.trial_plan == "fixed":
+        return FixedRule(settings, settings.trials)
+    if settings.trial_plan == "anytime":
+        return BettingRule(settings)
+    if settings.trial_plan == "rule-of-three":
+        return StudentRule(settings, minimum=rule_of_three_minimum(settings))
+    return StudentRule(settings)
+
+
+class Planner:
+    """Makes the plans of one moment."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        random_actions: RandomActions,
+        keys: tuple[int, ...],
+        *,
+        enumerable: bool,
+    ) -> None:
+        """`keys` name the moment; `enumerable`: nothing else is random and no mask is in force."""
+        self.settings = settings
+        self.width = random_actions.width
+        self.keys = keys
+        space = random_actions.space
+        self.actions = (
+            int(space.n) if enumerable and isinstance(space, gym.spaces.Discrete) else None
+        )
+
+    def plan(self, n: int) -> Plan:
+        """The plan for n random actions."""
+        settings = self.settings
+        if settings.trial_plan == "fixed":
+            if self.actions is not None and self.actions**n <= max(settings.trials, ENUMERATED):
+                sequences = list(product(range(self.actions), repeat=n))
+
+                def every(trial: int) -> Floats:
+                    chosen = np.array(sequences[trial], dtype=np.float64)
+                    return ((chosen + 0.5) / float(self.actions or 1))[:, np.newaxis]
+
+                return Plan(every, FixedRule(settings, len(sequences)), exact=True)
+            return Plan(lambda trial: self._stratified[:n, trial], rule_of(settings), exact=False)
+        return Plan(lambda trial: self._independent(trial, n), rule_of(settings), exact=False)
+
+    def _independent(self, trial: int, n: int) -> Floats:
+        generator = stream(self.settings.seed, Purpose.TRIAL_ACTIONS, *self.keys, trial)
+        return generator.random((n, self.width))
+
+    @cached_property
+    def _stratified(self) -> Floats:
+        """A Latin hypercube over the positions of a perturbation, [positions, trials, width].
+
+        At each position the trials' numbers fall one into each of N equal strata, in an order of
+        its own: every single trial is uniform and independent over positions, so the mean is
+        unbiased, while over all trials each first, second, … action is taken equally often.
+        """
+        count, longest = self.settings.trials, max(self.settings.n_values)
+        generator = stream(self.settings.seed, Purpose.TRIAL_STRATA, *self.keys)
+        rows = np.empty((longest, count, self.width))
+        for position in range(longest):
+            for column in range(self.width):
+                within = generator.random(count)
+                rows[position, :, column] = (generator.permutation(count) + within) / count
+        return rows

@@ -1,0 +1,291 @@
+"""One policy in one simulator: whole episodes, and trials from a point within one."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Array, Episode, EpisodeKey, Floats
+from safemargin.core.seeding import Purpose, environment_seed, stream
+from safemargin.core.settings import Settings
+from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.environments import Simulator, Snapshot
+from safemargin.environments.simulator import Mask
+from safemargin.errors import EnvironmentFault
+from safemargin.policies.actions import PolicyActions, RandomActions
+from safemargin.policies.base import Memory, Policy, batch_of
+from safemargin.policies.batching import ask
+from safemargin.policies.proxies import Proxy, proxy_at, proxy_values
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A step of an episode, ready to be left any number of times in different directions."""
+
+    snapshot: Snapshot
+    memory: Memory
+
+
+class Runner:
+    """Runs a policy in a simulator, one environment step at a time.
+
+    `siblings` are simulators of the same environment that can go on from the first one's
+    snapshots; trials run in all of them at once (see `lanes`).
+    """
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        policy: Policy,
+        settings: Settings,
+        proxies: Sequence[Proxy] = (),
+        siblings: Sequence[Simulator] = (),
+    ) -> None:
+        self.simulator = simulator
+        self.simulators = (simulator, *siblings)
+        self.policy = policy
+        self.settings = settings
+        self.proxies = tuple(proxies)
+        space = simulator.env.action_space
+        self.random_actions = RandomActions(space)
+        self.policy_actions = PolicyActions(space, policy.kind, settings)
+        self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
+
+    def run_game(self, key: EpisodeKey, *, seed: int | None = None) -> list[Episode]:
+        """An episode, and those that follow in the same game where each life is one."""
+        episodes = [self.run_episode(key, seed=seed)]
+        while self.simulator.game_goes_on:
+            last = episodes[-1]
+            following = replace(last.key, life=last.key.life + 1)
+            first = self.simulator.next_life()
+            episodes.append(self._run(following, last.seed, first, self._no_uniforms))
+        return episodes
+
+    def run_episode(self, key: EpisodeKey, *, seed: int | None = None) -> Episode:
+        """An episode under the policy, after a random opening where the settings ask for one."""
+        if seed is None:
+            seed = environment_seed(self.settings.seed, *key.game_keys)
+        return self._run(key, seed, self.simulator.reset(seed), self._opening(key))
+
+    def _run(self, key: EpisodeKey, seed: int, observation: Any, opening: Floats) -> Episode:
+        settings, simulator = self.settings, self.simulator
+        generator = None
+        if not self.policy_actions.deterministic:
+            generator = stream(settings.seed, Purpose.EPISODE_POLICY, *key.stream_keys)
+        history: deque[Any] = deque(maxlen=max([1, *(proxy.history for proxy in self.proxies)]))
+        stepwise = [proxy for proxy in self.proxies if not proxy.vectorised]
+        stepwise_values: dict[str, list[Any]] = {proxy.name: [] for proxy in stepwise}
+        actions: list[Any] = []
+        rewards: list[float] = []
+        scores: list[npt.NDArray[np.float32]] = []
+
+        memory = self.policy.initial_memory(1)
+        terminated = truncated = False
+        while not (terminated or truncated) and len(rewards) < settings.max_episode_steps:
+            row, memory = self._scores(observation, memory)
+            if len(actions) < len(opening):
+                action = self.random_actions(opening[len(actions)], simulator.mask)
+            else:
+                action = self.choose(row, generator, simulator.mask)
+            if stepwise:
+                history.append(observation)
+                for proxy in stepwise:
+                    stepwise_values[proxy.name].append(
+                        proxy_at(
+                            proxy,
+                            row,
+                            history=list(history)[-proxy.history :] if proxy.history else (),
+                            n_values=settings.n_values,
+                            action_space=simulator.env.action_space,
+                            step=len(rewards),
+                        )
+                    )
+            step = simulator.step(action)
+            actions.append(action)
+            rewards.append(step.reward)
+            scores.append(row)
+            observation = step.observation
+            terminated, truncated = step.terminated, step.truncated
+        all_scores = np.stack(scores)
+        values = {
+            proxy.name: (
+                np.asarray(stepwise_values[proxy.name], dtype=np.float64)
+                if proxy in stepwise
+                else proxy_values(proxy, all_scores, action_space=simulator.env.action_space)
+            )
+            for proxy in self.proxies
+        }
+        return Episode(
+            key=key,
+            seed=seed,
+            opening=min(len(opening), len(rewards)),
+            actions=np.asarray(actions),
+            rewards=np.asarray(rewards, dtype=np.float64),
+            scores=all_scores,
+            proxies=values,
+            terminated=terminated,
+            truncated=truncated and not terminated,
+            cut=not (terminated or truncated),
+        )
+
+    def go_to(self, episode: Episode, step: int, earlier_lives: Sequence[Array] = ()) -> Point:
+        """Replay recorded actions from the game's start up to a step and save the state there.
+
+        `earlier_lives` are the actions of the lives before the episode's own. Raises
+        EnvironmentFault where the replay does not give the recorded rewards and scores.
+        """
+        simulator = self.simulator
+        observation = simulator.reset(episode.seed)
+        memory = self.policy.initial_memory(1)
+        left = sum(map(len, earlier_lives)) + step
+        watched = memory is not None
+        for actions in earlier_lives:
+            for action in actions:
+                simulator.step(
+                    native_action(action), watched=watched or left <= simulator.looks_back
+                )
+                left -= 1
+            if not simulator.game_goes_on:
+                raise _diverged(episode, 0)
+            observation = simulator.next_life()
+        for position in range(step):
+            if memory is not None:
+                _, memory = self._scores(observation, memory)
+            taken = simulator.step(
+                native_action(episode.actions[position]),
+                watched=watched or left <= simulator.looks_back,
+            )
+            left -= 1
+            if taken.reward != episode.rewards[position] or taken.terminated or taken.truncated:
+                raise _diverged(episode, position)
+            observation = taken.observation
+        row, _ = self._scores(observation, memory)
+        if not np.array_equal(row, episode.scores[step]):
+            raise _diverged(episode, step)
+        return Point(simulator.save(), memory)
+
+    def repeats(
+        self,
+        point: Point,
+        episode: Episode,
+        step: int,
+        *,
+        steps: int | None = None,
+        meetings: Meetings | None = None,
+    ) -> bool:
+        """Whether the restored point, left with the recorded actions, gives what was recorded.
+
+        Compares rewards, ends and the policy's scores over `steps`, else up to the horizon: the
+        proof, at this very step, that the snapshot holds all of the state. Whatever happened since
+        the point was saved must make no difference. Other rollouts may meet this one.
+        """
+        simulator = self.simulator
+        last = min(episode.steps, step + (self.settings.horizon if steps is None else steps))
+        simulator.restore(point.snapshot)
+        memory = point.memory
+        observation = simulator.observation
+        rollout = Rollout()
+        for position in range(step, last):
+            if meetings is not None:
+                meetings.arrive(position - step, simulator, memory, rollout)
+            row, memory = self._scores(observation, memory)
+            taken = simulator.step(native_action(episode.actions[position]))
+            rollout.rewards.append(taken.reward)
+            ended = taken.terminated or taken.truncated
+            should_end = position == episode.steps - 1 and not episode.cut
+            if (
+                taken.reward != episode.rewards[position]
+                or ended != should_end
+                or not np.array_equal(row, episode.scores[position])
+            ):
+                return False
+            observation = taken.observation
+        rollout.finished = True
+        return True
+
+    def leave(self, point: Point, uniforms: Floats) -> int:
+        """Take random actions from the point, for whatever they may disturb; how many it took."""
+        self.simulator.restore(point.snapshot)
+        for taken, row in enumerate(uniforms):
+            if self.simulator.ended:
+                return taken
+            self.simulator.step(self.random_actions(row, self.simulator.mask))
+        return len(uniforms)
+
+    def discounted(self, rewards: Sequence[float] | Array) -> float:
+        """Σ γ^k r_k up to the horizon; exactly rounded, so it cannot depend on who adds it up."""
+        counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
+        try:
+            return math.fsum(counted * self.discounts[: len(counted)])
+        except OverflowError:
+            raise EnvironmentFault(
+                f"the rewards of a rollout (up to {np.abs(counted).max():g}) add up to more than "
+                "a floating-point number holds; scale them down"
+            ) from None
+
+    @property
+    def _no_uniforms(self) -> Floats:
+        return np.empty((0, self.random_actions.width))
+
+    def _opening(self, key: EpisodeKey) -> Floats:
+        """The uniform numbers behind the random opening, [length, width]."""
+        limit = self.settings.opening
+        if limit == 0:
+            return self._no_uniforms
+        generator = stream(self.settings.seed, Purpose.OPENING, *key.game_keys)
+        return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
+
+    def scores(
+        self, observations: Sequence[Any], memories: Sequence[Memory]
+    ) -> tuple[npt.NDArray[np.float32], list[Memory]]:
+        """The policy's scores for several observations, in one call."""
+        if memories[0] is None:
+            rows, _ = ask(self.policy, batch_of(observations), None)
+            return rows, [None] * len(observations)
+        memory = tuple(
+            np.concatenate(parts)
+            for parts in zip(*(each for each in memories if each is not None), strict=True)
+        )
+        rows, after = ask(self.policy, batch_of(observations), memory)
+        return rows, [
+            tuple(part[row : row + 1] for part in after or ()) for row in range(len(observations))
+        ]
+
+    def choose(
+        self,
+        row: npt.NDArray[np.float32],
+        generator: np.random.Generator | None,
+        mask: Mask | None,
+    ) -> Any:
+        """The policy's action for one row of scores."""
+        return self.policy_actions(row, generator, mask if self.policy.uses_mask else None)
+
+    def pass_over(self, generator: np.random.Generator | None) -> None:
+        """Draw what the policy would have drawn where a random action stands in for its own.
+
+        What it draws later is then what it draws there without the random action.
+        """
+        self.policy_actions.draw(generator)
+
+    def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
+        scores, memory = ask(self.policy, batch_of([observation]), memory)
+        return scores[0], memory
+
+
+def native_action(action: Any) -> Any:
+    """A recorded action as the environment first received it: an int, or an array."""
+    array = np.asarray(action)
+    return array.item() if array.ndim == 0 and array.dtype.kind != "f" else array
+
+
+def _diverged(episode: Episode, step: int) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"replaying episode {episode.key} (seed {episode.seed}) did not give what was recorded "
+        f"at step {step}; the environment or the policy is not reproducible, run the doctor on it"
+    )

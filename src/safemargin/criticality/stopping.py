@@ -1,0 +1,252 @@
+"""When is a mean known well enough: rules that look at losses in the order of their trials.
+
+A rule never looks at which trial finished first, so its answer does not depend on the workers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Protocol
+
+import numpy as np
+
+from safemargin.core.settings import Settings
+from safemargin.errors import InvalidInput
+
+
+class StoppingRule(Protocol):
+    """Takes losses one after another and says when there are enough."""
+
+    trials: int
+    mean: float
+
+    def add(self, loss: float) -> None:
+        """Take the next trial's loss, in index order."""
+
+    @property
+    def half_width(self) -> float:
+        """The true mean lies within mean ± half_width with the settings' confidence α."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether all was done that the rule asks for."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no further trial is wanted."""
+
+    @property
+    def certain(self) -> int:
+        """So many further trials are wanted, whatever they say."""
+
+    @property
+    def likely(self) -> int:
+        """So many further trials will be wanted if the losses go on as they are."""
+
+
+@functools.lru_cache(maxsize=4096)
+def student_quantile(confidence: float, trials: int) -> float:
+    """t_α for a two-sided interval from so many trials."""
+    from scipy.special import stdtrit  # scipy is slow to import and not needed for lookups
+
+    return float(stdtrit(trials - 1, 0.5 + confidence / 2))
+
+
+class StudentRule:
+    """The paper's rule (§ III-A.3): t_α · stdev* / √N ≤ ε̂_sampling, from N_min trials on.
+
+    For rare large losses it may stop too early: after N_min trials that all lost nothing the
+    half-width is 0. `minimum` raises N_min.
+    """
+
+    def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
+        self.settings = settings
+        self.minimum = settings.min_trials if minimum is None else minimum
+        self.trials = 0
+        self.mean = 0.0
+        self._squares = 0.0  # Welford's sum of squared deviations: stable, and order-exact
+
+    def add(self, loss: float) -> None:
+        """Take the next trial's loss, in index order."""
+        self.trials += 1
+        delta = loss - self.mean
+        self.mean += delta / self.trials
+        self._squares += delta * (loss - self.mean)
+
+    @property
+    def half_width(self) -> float:
+        """t_α · stdev* / √N with Bessel's correction; infinite for fewer than two trials."""
+        if self.trials < 2:
+            return math.inf
+        deviation = math.sqrt(self._squares / (self.trials - 1))
+        quantile = student_quantile(self.settings.sampling_confidence, self.trials)
+        return quantile * deviation / math.sqrt(self.trials)
+
+    @property
+    def sure(self) -> bool:
+        """Whether the mean is known as well as the settings ask."""
+        return self.trials >= self.minimum and self.half_width <= self.settings.sampling_error
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no further trial is wanted."""
+        return self.sure or self.trials >= self.settings.max_trials
+
+    @property
+    def certain(self) -> int:
+        """Those up to the minimum, then one by one."""
+        return _certain(self, self.minimum, self.settings)
+
+    @property
+    def likely(self) -> int:
+        """The half-width shrinks with the square root of the number of trials."""
+        return _likely(self, self.settings)
+
+
+class FixedRule(StudentRule):
+    """So many trials, whatever they say; the half-width is Student's.
+
+    For stratified draws, whose mean is known better than that of independent ones, the half-width
+    is on the safe side.
+    """
+
+    def __init__(self, settings: Settings, count: int) -> None:
+        super().__init__(settings)
+        self.count = count
+
+    @property
+    def sure(self) -> bool:
+        """Whether all trials are there."""
+        return self.trials >= self.count
+
+    @property
+    def stopped(self) -> bool:
+        """The same: there is no early stop and no cap."""
+        return self.sure
+
+    @property
+    def certain(self) -> int:
+        """All that are left."""
+        return self.count - self.trials
+
+    @property
+    def likely(self) -> int:
+        """The same."""
+        return self.certain
+
+
+def rule_of_three_minimum(settings: Settings) -> int:
+    """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: seeing no loss in so many trials means a mean below ε̂.
+
+    If a loss of R has the chance ε̂/R, all of N trials miss it with probability
+    (1 − ε̂/R)^N ≤ exp(−N ε̂/R) = 1 − α.
+    """
+    if settings.largest_loss is None:
+        raise InvalidInput("the rule of three needs largest_loss")
+    chance = math.log(1 / (1 - settings.sampling_confidence))
+    needed = math.ceil(chance * settings.largest_loss / settings.sampling_error)
+    return max(settings.min_trials, needed)
+
+
+class BettingRule:
+    """A confidence sequence for a mean in a known range, valid at any stopping time.
+
+    For each candidate mean on a grid two gamblers bet, one that the true mean is higher, one that
+    it is lower; a candidate is ruled out once their average capital exceeds 1/(1 − α), which
+    happens to the true mean with probability at most 1 − α, however long one looks (Ville's
+    inequality; Waudby-Smith and Ramdas 2024, the hedged capital process). Needs no assumption on
+    the losses but their range, and usually many more trials than Student's t.
+    """
+
+    CANDIDATES = 1001
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.largest_loss is None:
+            raise InvalidInput("the anytime rule needs largest_loss")
+        self.settings = settings
+        self.low = settings.smallest_loss
+        self.width = settings.largest_loss - settings.smallest_loss
+        self.trials = 0
+        self.mean = 0.0
+        self._candidates = np.linspace(0, 1, self.CANDIDATES)  # in units of the range
+        self._higher = np.zeros(self.CANDIDATES)  # log capital of those who bet on a higher mean
+        self._lower = np.zeros(self.CANDIDATES)
+        self._alive = np.ones(self.CANDIDATES, dtype=bool)
+        # Predictions from what was seen before, regularised by one imagined observation.
+        self._sum, self._squares = 0.5, 0.25
+
+    def add(self, loss: float) -> None:
+        """Take the next trial's loss, in index order."""
+        share = (loss - self.low) / self.width
+        if not -1e-9 <= share <= 1 + 1e-9:
+            raise InvalidInput(
+                f"a trial lost {loss:g}, outside the stated range from smallest_loss "
+                f"({self.settings.smallest_loss:g}) to largest_loss "
+                f"({self.settings.largest_loss:g}); state a wider one"
+            )
+        self.trials += 1
+        self.mean += (loss - self.mean) / self.trials
+        self._bet(min(max(share, 0.0), 1.0))
+
+    def _bet(self, share: float) -> None:
+        count = self.trials
+        variance = self._squares / count
+        odds = 2 / (1 - self.settings.sampling_confidence)
+        stake = math.sqrt(2 * math.log(odds) / (variance * count * math.log(1 + count)))
+        candidates = self._candidates
+        with np.errstate(divide="ignore"):
+            upward = np.minimum(stake, 0.5 / candidates)
+            downward = np.minimum(stake, 0.5 / (1 - candidates))
+        self._higher += np.log1p(upward * (share - candidates))
+        self._lower += np.log1p(-downward * (share - candidates))
+        capital = np.logaddexp(self._higher, self._lower) - math.log(2)
+        self._alive &= capital < math.log(1 / (1 - self.settings.sampling_confidence))
+        self._sum += share
+        average = self._sum / (count + 1)
+        self._squares += (share - average) ** 2
+
+    @property
+    def half_width(self) -> float:
+        """The larger distance from the mean to the ends of what is not ruled out."""
+        alive = np.flatnonzero(self._alive)
+        if len(alive) == 0:  # the truth lies between two candidates around the mean
+            return self.width / (self.CANDIDATES - 1)
+        step = 1 / (self.CANDIDATES - 1)  # the truth may lie up to one candidate farther out
+        ends = self._candidates[alive[[0, -1]]] + [-step, step]
+        lowest, highest = self.low + self.width * np.clip(ends, 0, 1)
+        return float(max(highest - self.mean, self.mean - lowest))
+
+    @property
+    def sure(self) -> bool:
+        """Whether the mean is known as well as the settings ask."""
+        enough = self.trials >= self.settings.min_trials
+        return enough and self.half_width <= self.settings.sampling_error
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no further trial is wanted."""
+        return self.sure or self.trials >= self.settings.max_trials
+
+    @property
+    def certain(self) -> int:
+        """Those up to the minimum, then one by one."""
+        return _certain(self, self.settings.min_trials, self.settings)
+
+    @property
+    def likely(self) -> int:
+        """The half-width shrinks about with the square root of the number of trials."""
+        return _likely(self, self.settings)
+
+
+def _certain(rule: StoppingRule, minimum: int, settings: Settings) -> int:
+    least = min(minimum, settings.max_trials)
+    return 0 if rule.stopped else max(least - rule.trials, 1)
+
+
+def _likely(rule: StoppingRule, settings: Settings) -> int:
+    ratio = rule.half_width / settings.sampling_error
+    if rule.stopped or not math.isfinite(ratio):
+        return rule.certain
+    further = math.ceil(rule.trials * (ratio**2 - 1))
+    return max(rule.certain, min(further, settings.max_trials - rule.trials))

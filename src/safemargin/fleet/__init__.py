@@ -1,5 +1,0 @@
-"""A fleet of agents that people watch: its state, who has which agent, and the agents run here."""
-
-from safemargin.fleet.state import Fleet
-
-__all__ = ["Fleet"]

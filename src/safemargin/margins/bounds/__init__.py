@@ -1,0 +1,1 @@
+"""Upper bounds on the loss given the proxy, one module for each method."""

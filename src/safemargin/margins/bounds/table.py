@@ -1,0 +1,109 @@
+"""The table of an upper bound b(p, n), whatever method made it, and its lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Floats
+from safemargin.errors import InvalidInput
+from safemargin.margins.bounds.sample import (
+    Estimand,
+    check_confidence,
+    check_estimand,
+    check_n_values,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A table of b(p, n): with probability β the loss stays at or below it.
+
+    What exactly is bounded (the loss at n, or the largest over all n' ≤ n) and how far β can be
+    relied on differs from method to method; `details` says it for this one.
+    """
+
+    n_values: tuple[int, ...]
+    grid: Floats  # [n, bins] the proxy value of each bin; rows differ only if the proxy sees n
+    upper: Floats  # [n, bins]; infinite where the data allow no bound: no tolerance is met there
+    confidence: float
+    """β"""
+    method: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the method found on the way, JSON-able: bandwidths, moments used, …"""
+    looks_at_n: bool = False
+    """The proxy has one value per n, and lookups take a last axis [n]."""
+    estimand: Estimand = "mean"
+    """Whose loss: the mean one at a moment, or that of a single run."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_values", check_n_values(self.n_values))
+        check_confidence(self.confidence)
+        check_estimand(self.estimand)
+        for name in ("grid", "upper"):
+            values = np.array(getattr(self, name), dtype=np.float64)
+            values.setflags(write=False)
+            object.__setattr__(self, name, values)
+        if (
+            self.grid.ndim != 2
+            or self.grid.shape[0] != len(self.n_values)
+            or self.grid.shape[1] < 2
+            or self.upper.shape != self.grid.shape
+        ):
+            raise InvalidInput(
+                f"grid and upper must both be [{len(self.n_values)} n, bins] with two or more "
+                f"bins, got shapes {self.grid.shape} and {self.upper.shape}"
+            )
+        if not np.isfinite(self.grid).all() or (np.isnan(self.upper) | (self.upper < -1e308)).any():
+            raise InvalidInput(
+                "grid must hold finite numbers only, and upper finite ones or infinity (no bound)"
+            )
+        if not np.all(np.diff(self.grid, axis=1) > 0):
+            raise InvalidInput("the proxy grid must increase from bin to bin")
+        if not self.looks_at_n and not (self.grid == self.grid[0]).all():
+            raise InvalidInput("the rows of the grid differ though the proxy does not look at n")
+
+    @property
+    def bins(self) -> int:
+        return int(self.grid.shape[1])
+
+    @property
+    def unbounded(self) -> float:
+        """The share of the table that holds no bound."""
+        return float(np.isinf(self.upper).mean())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user of this bound has to be told, one sentence each."""
+        return tuple(self.details.get("notes", ()))
+
+    def expand(self, proxies: npt.ArrayLike) -> Floats:
+        """Proxies with one value per n: [..., n] (a plain proxy is repeated)."""
+        values = np.asarray(proxies, dtype=np.float64)
+        if not self.looks_at_n:
+            return np.broadcast_to(values[..., None], (*values.shape, len(self.n_values)))
+        if values.ndim == 0 or values.shape[-1] != len(self.n_values):
+            raise InvalidInput(
+                f"this proxy looks at n: give one value for each of n = {list(self.n_values)} "
+                f"along the last axis, got shape {values.shape}"
+            )
+        return values
+
+    def at(self, proxies: npt.ArrayLike) -> Floats:
+        """b(p, n) at the nearest bin, [..., n]; beyond the grid the first or last bin is nearest.
+
+        Halfway between two bins the higher proxy is taken.
+        """
+        values = self.expand(proxies)  # [..., n]
+        middles = (self.grid[:, :-1] + self.grid[:, 1:]) / 2  # [n, bins − 1]
+        result = np.empty(values.shape)
+        nearest = None
+        for row in range(len(self.n_values)):
+            if nearest is None or self.looks_at_n:
+                nearest = np.searchsorted(middles[row], values[..., row], side="right")
+            result[..., row] = self.upper[row][nearest]
+        return result

@@ -1,0 +1,209 @@
+"""Safety margins s*(p, ζ): the table, its lookup and its portable file (paper § III-D)."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Floats
+from safemargin.core.version import __version__
+from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.margins.bounds.sample import Estimand
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.file import (
+    FORMAT,
+    README,
+    VERSION,
+    describe_bound,
+    parse_document,
+    read_document,
+    write_document,
+)
+from safemargin.margins.natural_proxies import NaturalProxies
+
+Above = Literal["zero", "nearest", "error"]
+
+
+class OutsideRange(UserWarning):
+    """A proxy above all values the margins were fitted on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Margins and what is worth knowing about them; scalars for scalars, arrays for arrays."""
+
+    margin: Any  # int or int array [...]
+    outside: Any  # bool or bool array [...]: the proxy lies above what was measured
+    below: Any  # bool or bool array [...]: the proxy lies below; the lowest bin was used
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Margins:
+    """How many mistakes the agent can afford, given the proxy and a tolerance."""
+
+    bound: Bound
+    proxy: str = "proxy"
+    """The name of the proxy that lookups expect."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    """Whose margins these are: name, identity (hash), …"""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Whose margins these are: name, identity (hash), score kind, …"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the study measured: γ, S, ε̂, …"""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How much was measured: natural and spread moments, trials, …"""
+    natural_proxies: NaturalProxies | None = None
+    """What the proxy looked like, to notice drift by; None where that is not known."""
+    created_by: str = "safemargin.fit_margins"
+    """The command or function that made them."""
+    safemargin_version: str = __version__
+
+    @property
+    def n_values(self) -> tuple[int, ...]:
+        return self.bound.n_values
+
+    @property
+    def confidence(self) -> float:
+        return self.bound.confidence
+
+    @property
+    def method(self) -> str:
+        return self.bound.method
+
+    @property
+    def estimand(self) -> Estimand:
+        """Whose loss: the mean one at a moment, or that of a single run."""
+        return self.bound.estimand
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user of these margins has to be told, one sentence each."""
+        return self.bound.notes
+
+    @property
+    def lowest_proxy(self) -> float:
+        return float(self.bound.grid.min())
+
+    @property
+    def highest_proxy(self) -> float:
+        """Above this nothing was measured."""
+        return float(self.bound.grid.max())
+
+    def __repr__(self) -> str:
+        return (
+            f"<Margins of {self.proxy} at confidence {self.confidence:g} by {self.method!r}, "
+            f"n = {', '.join(map(str, self.n_values))}>"
+        )
+
+    def __call__(self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike) -> Any:
+        """s*(p, ζ): an int for scalars, an int array for arrays (they broadcast).
+
+        Above the measured proxies the margin is 0, and an `OutsideRange` warning says so.
+        """
+        found = self.lookup(proxy, tolerance)
+        outside = int(np.count_nonzero(found.outside))
+        if outside:
+            warnings.warn(
+                f"{outside} of {np.size(found.outside)} proxy values lie above "
+                f"{self.highest_proxy:g}, the highest these margins were fitted on; their margin "
+                "is 0 (use lookup(…, above='nearest') for the last bin instead)",
+                OutsideRange,
+                stacklevel=2,
+            )
+        return found.margin
+
+    def lookup(
+        self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike, *, above: Above = "zero"
+    ) -> Lookup:
+        """Margins with flags; `above` says what to do beyond the highest measured proxy."""
+        if above not in get_args(Above):
+            known = did_you_mean(str(above), get_args(Above))
+            raise InvalidInput(f"above={above!r} is unknown; {known}")
+        proxies = self.bound.expand(_numbers("proxy", proxy))  # [..., n]
+        tolerances = _numbers("tolerance", tolerance)  # [...]
+        if (tolerances < 0).any():
+            raise InvalidInput(f"the tolerance must be at least 0, got {tolerances.min():g}")
+        high = proxies > self.bound.grid[:, -1]  # [..., n]
+        if above == "error" and high.any():
+            raise InvalidInput(
+                f"the proxy {proxies[high].max():g} lies above {self.highest_proxy:g}, the highest "
+                "these margins were fitted on"
+            )
+        upper = self.bound.at(proxies if self.bound.looks_at_n else proxies[..., 0])  # [..., n]
+        if above == "zero":
+            upper = np.where(high, np.inf, upper)  # no bound, so it satisfies no tolerance
+        # "for every n' ≤ n" is the running maximum over n.
+        worst = np.maximum.accumulate(upper, axis=-1)  # [..., n]
+        try:
+            within = (worst <= tolerances[..., None]) & np.isfinite(worst)
+            affordable = np.count_nonzero(within, axis=-1)
+        except ValueError as error:
+            raise InvalidInput(
+                f"proxy and tolerance must have shapes that broadcast, got {proxies.shape[:-1]} "
+                f"and {tolerances.shape}"
+            ) from error
+        margin = np.array([0, *self.n_values])[affordable]
+        outside = np.broadcast_to(high.any(axis=-1), margin.shape)
+        below = np.broadcast_to((proxies < self.bound.grid[:, 0]).any(axis=-1), margin.shape)
+        if margin.ndim == 0:
+            return Lookup(int(margin), bool(outside), bool(below))
+        return Lookup(margin, outside, below)
+
+    def heatmap(self, tolerances: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """The margin at every tolerance and proxy bin, [tolerances, bins]."""
+        if self.bound.looks_at_n:
+            raise InvalidInput(
+                f"the proxy {self.proxy!r} looks at n, so a heatmap has no single proxy axis"
+            )
+        rows = np.atleast_1d(_numbers("tolerance", tolerances))
+        return np.asarray(self.lookup(self.bound.grid[0], rows[:, None]).margin, dtype=np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and texts: what margins.json holds."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "readme": README,
+            "safemargin_version": self.safemargin_version,
+            "created_by": self.created_by,
+            "environment": dict(self.environment),
+            "policy": dict(self.policy),
+            "settings": dict(self.settings),
+            "counts": dict(self.counts),
+            "proxy": self.proxy,
+            **describe_bound(self.bound),
+            "natural_proxies": (
+                None if self.natural_proxies is None else self.natural_proxies.to_dict()
+            ),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any, *, source: str = "these margins") -> Margins:
+        """The margins that `to_dict` described; checks everything."""
+        return cls(**parse_document(data, source))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write margins.json whole or not at all (a temporary file, then a rename)."""
+        return write_document(Path(path), self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Margins:
+        """The margins in a file that `save` wrote."""
+        return cls.from_dict(read_document(path), source=str(path))
+
+
+def _numbers(name: str, values: npt.ArrayLike) -> Floats:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the {name} must be a number or an array, got {values!r}") from error
+    if np.isnan(array).any():
+        raise InvalidInput(f"the {name} must be a number, got NaN")
+    return array

@@ -1,0 +1,109 @@
+"""Upper bounds b(p, n) on the loss given the proxy, behind one interface (paper § III-D).
+
+| method | in a word | bounds |
+|---|---|---|
+| calibrated | kernel percentile in the proxy's rank, conformally calibrated; the default | C_n |
+| isotonic | the best rising percentile curve, calibrated alike | C_n |
+| boosted | gradient-boosted percentiles (scikit-learn), calibrated alike | C_n |
+| tolerance | binomial upper limit on the percentile in a forward window | C_n |
+| paper | percentile of a 2d kernel density | each loss by itself |
+
+C_n is the largest loss over all n' ≤ n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy.typing as npt
+
+from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.margins.bounds.boosted import fit_boosted
+from safemargin.margins.bounds.calibrated import fit_calibrated
+from safemargin.margins.bounds.conformal import moments_needed
+from safemargin.margins.bounds.isotonic import fit_isotonic
+from safemargin.margins.bounds.paper import fit_paper, keep_lowest, paper_densities
+from safemargin.margins.bounds.sample import (
+    FEWEST_MOMENTS,
+    Calibration,
+    Estimand,
+    Options,
+    Sample,
+    check_confidence,
+    check_estimand,
+    check_n_values,
+    check_options,
+    check_sample,
+)
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.tolerance import fit_tolerance
+
+DEFAULT_METHOD = "calibrated"
+
+METHODS: dict[str, Callable[[Sample, Options], Bound]] = {
+    "calibrated": fit_calibrated,
+    "isotonic": fit_isotonic,
+    "boosted": fit_boosted,
+    "tolerance": fit_tolerance,
+    "paper": fit_paper,
+}
+"""Name → fitter."""
+
+
+def fit_bound(
+    proxies: npt.ArrayLike,  # [moments], or [moments, n] for a proxy that looks at n
+    criticalities: npt.ArrayLike,  # [moments, n], or [moments, runs, n] for single runs
+    n_values: Sequence[int],
+    *,
+    confidence: float = 0.95,
+    method: str = DEFAULT_METHOD,
+    natural: npt.ArrayLike | None = None,  # [moments] of booleans; None: all of them are
+    groups: npt.ArrayLike | None = None,  # [moments] of labels, e.g. episodes
+    estimand: Estimand = "mean",
+    **options: Any,
+) -> Bound:
+    """The upper bound b(p, n) of the named method; the options are those of `Options`."""
+    sample = check_sample(
+        proxies, criticalities, n_values, natural=natural, groups=groups, estimand=estimand
+    )
+    return fit_sample(sample, method=method, confidence=confidence, **options)
+
+
+def fit_sample(
+    sample: Sample, *, confidence: float = 0.95, method: str = DEFAULT_METHOD, **options: Any
+) -> Bound:
+    """`fit_bound` for data that are checked already."""
+    if method not in METHODS:
+        raise InvalidInput(f"the method {method!r} is unknown; {did_you_mean(method, METHODS)}")
+    check_confidence(confidence)
+    known = {field.name for field in fields(Options)} - {"confidence"}
+    for name in options:
+        if name not in known:
+            raise InvalidInput(f"the option {name!r} is unknown; {did_you_mean(name, known)}")
+    chosen = Options(confidence=float(confidence), **options)
+    check_options(chosen)
+    return METHODS[method](sample, chosen)
+
+
+__all__ = [
+    "DEFAULT_METHOD",
+    "FEWEST_MOMENTS",
+    "METHODS",
+    "Bound",
+    "Calibration",
+    "Estimand",
+    "Options",
+    "Sample",
+    "check_confidence",
+    "check_estimand",
+    "check_n_values",
+    "check_options",
+    "check_sample",
+    "fit_bound",
+    "fit_sample",
+    "keep_lowest",
+    "moments_needed",
+    "paper_densities",
+]

@@ -1,0 +1,171 @@
+"""Planning attention: what calling below a margin costs, and what it catches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Floats
+from safemargin.margins.bounds.sample import Estimand
+from safemargin.monitor.decisions import default_release
+from safemargin.validation.heldout import Share, clopper_pearson
+
+Booleans = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Caught:
+    """How many of some bad events had a call shortly before."""
+
+    share: Share
+    by_chance: float
+    """Share of all decisions that had a call shortly before: what calling blindly would catch."""
+
+
+@dataclass(frozen=True)
+class AttentionRow:
+    """One threshold: its price and its worth."""
+
+    tolerance: float
+    call_at: int
+    """Calls begin below this margin."""
+    release_at: int
+    """They end at this margin."""
+    called: float
+    """Share of decisions during a call."""
+    calls: int
+    """Separate calls in all episodes together."""
+    calls_per_hour: float
+    """Of all agents together, at the given rate of decisions."""
+    mean_length: float | None
+    """Decisions in a call; None where there was none."""
+    ends: Caught | None
+    """Episodes that ended by termination; None where none did."""
+    lead: float | None
+    """Median of decisions from the beginning of the call to the end that it caught."""
+    setbacks: Caught | None
+    """Steps with a negative reward; None where there were none."""
+    measured_loss: float | None
+    """Share of the measured loss (n = call_at, natural moments) that fell into calls."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What each threshold would have cost and caught in the episodes of a study."""
+
+    rows: tuple[AttentionRow, ...]
+    budget: float | None
+    """Share of decisions that people can look at."""
+    choices: tuple[AttentionRow | None, ...]
+    """For each tolerance: the highest threshold within the budget; None where even 1 exceeds it."""
+    tolerances: tuple[float, ...]
+    rate: float
+    """Decisions a second of one agent."""
+    agents: int
+    within: int
+    """An event is caught by a call during the so many decisions up to it."""
+    episodes: int
+    distinct_episodes: int
+    decisions: int
+    held_out: bool
+    """Every episode was judged by margins fitted without it and without its like."""
+    proxy: str
+    confidence: float
+    method: str
+    estimand: Estimand
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and texts."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class PastEpisode:
+    """One episode without its opening, ready to be gone through again."""
+
+    margins: list[Integers]  # for each tolerance: [decisions]
+    fingerprint: str
+    """Equal for copies of one another."""
+    terminated: bool
+    setbacks: Integers  # decisions with a negative reward
+    moment: int | None  # the measured decision, if it is a natural moment's
+    losses: Floats | None  # [n] measured there
+
+
+def calling(margins: Integers, call_at: int, release_at: int) -> Booleans:
+    """During which decisions a monitor without pauses calls, [decisions]."""
+    low = margins < call_at
+    decided = low | (margins >= release_at)  # in between, it stays as it was
+    last = np.maximum.accumulate(np.where(decided, np.arange(len(margins)), -1))
+    return np.asarray((last >= 0) & low[last])
+
+
+def attention_row(
+    episodes: Sequence[PastEpisode],
+    place: int,
+    tolerance: float,
+    n_values: Sequence[int],
+    column: int,
+    within: int,
+    decisions_per_hour: float,
+    agents: int,
+) -> AttentionRow:
+    """What calling below the n in one column would have cost and caught at one tolerance."""
+    call_at = n_values[column]
+    release_at = default_release(n_values, call_at)
+    decisions = called = calls = recent_all = 0
+    ends: list[bool] = []
+    setbacks: list[bool] = []
+    leads: list[int] = []
+    loss = loss_called = 0.0
+    for episode in episodes:
+        on = calling(episode.margins[place], call_at, release_at)  # [decisions]
+        starts = on & ~np.concatenate([[False], on[:-1]])
+        # The last decision during a call, up to each decision; far away where there was none.
+        last = np.maximum.accumulate(np.where(on, np.arange(len(on)), -within))
+        recent = np.arange(len(on)) - last < within
+        decisions += len(on)
+        called += int(on.sum())
+        calls += int(starts.sum())
+        recent_all += int(recent.sum())
+        setbacks.extend(recent[episode.setbacks].tolist())
+        if episode.terminated:
+            ends.append(bool(recent[-1]))
+            if recent[-1]:
+                leads.append(len(on) - 1 - int(np.flatnonzero(starts)[-1]))
+        if episode.losses is not None and episode.moment is not None:
+            measured = max(float(episode.losses[column]), 0.0)
+            loss += measured
+            loss_called += measured * bool(on[episode.moment])
+    chance = recent_all / decisions
+    return AttentionRow(
+        tolerance=float(tolerance),
+        call_at=call_at,
+        release_at=release_at,
+        called=called / decisions,
+        calls=calls,
+        calls_per_hour=calls / decisions * decisions_per_hour * agents,
+        mean_length=called / calls if calls else None,
+        ends=Caught(clopper_pearson(sum(ends), len(ends)), chance) if ends else None,
+        lead=float(np.median(leads)) if leads else None,
+        setbacks=Caught(clopper_pearson(sum(setbacks), len(setbacks)), chance)
+        if setbacks
+        else None,
+        measured_loss=loss_called / loss if loss > 0 else None,
+    )
+
+
+def within_budget(
+    rows: Sequence[AttentionRow], tolerance: float, budget: float | None
+) -> AttentionRow | None:
+    """The highest threshold that the budget allows."""
+    if budget is None:
+        return None
+    allowed = [row for row in rows if row.tolerance == tolerance and row.called <= budget]
+    return allowed[-1] if allowed else None

@@ -1,0 +1,376 @@
+"""What happened while a fleet was watched: an append-only log in SQLite, and how to read it again.
+
+Each entry is one transaction, so the log is whole after `kill -9`. Triggers forbid to change or
+delete entries, and each entry carries a SHA-256 over itself and its predecessor's: `check` finds
+what was altered behind SQLite's back. Only entries cut off at the end leave no trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from safemargin.core.read_only import open_read_only
+from safemargin.errors import AuditLogError, did_you_mean
+
+FORMAT = "safemargin-audit-1"
+
+KINDS = {
+    "server-started": "the server started",
+    "server-stopped": "the server stopped",
+    "joined": "{agent} joined",
+    "back": "{agent} is back",
+    "lost": "{agent} is lost",
+    "left": "{agent} left",
+    "died": "{agent} died",
+    "dismissed": "{person} dismissed {agent}",
+    "call": "{agent} calls",
+    "release": "{agent} calls no longer",
+    "drift": "{agent}: its proxies have drifted",
+    "taken": "{person} took {agent} over",
+    "refused": "{person} wanted {agent}",
+    "action": "{person} acted for {agent}",
+    "handed-back": "{agent} acts by itself again",
+    "stop-due": "{agent} is to stop as soon as it can be reached",
+    "stopped": "{agent} was told to stop",
+    "absent": "{person} is gone, {agent} waits",
+}
+"""Every kind of entry, as people say it."""
+
+_LARGEST = 2**63 - 1
+"""The largest whole number that SQLite knows."""
+
+_SCHEMA = f"""
+CREATE TABLE about (format TEXT NOT NULL);
+INSERT INTO about VALUES ('{FORMAT}');
+CREATE TABLE entries (
+    id INTEGER PRIMARY KEY,
+    time REAL NOT NULL,      -- seconds since 1970, UTC
+    kind TEXT NOT NULL,
+    agent TEXT,
+    episode INTEGER,
+    step INTEGER,
+    person TEXT,
+    details TEXT NOT NULL,   -- JSON
+    picture BLOB,            -- what there was to see
+    digest BLOB NOT NULL     -- SHA-256 of the previous digest and this entry
+);
+CREATE INDEX entries_by_agent ON entries (agent, id);
+CREATE TRIGGER entries_never_change BEFORE UPDATE ON entries
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only: entries never change'); END;
+CREATE TRIGGER entries_never_vanish BEFORE DELETE ON entries
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only: entries never vanish'); END;
+CREATE TRIGGER entries_follow_one_another BEFORE INSERT ON entries
+WHEN NEW.id IS NOT (SELECT COALESCE(MAX(id), 0) + 1 FROM entries)
+BEGIN SELECT RAISE(ABORT, 'the audit log is append-only: entries follow one another'); END;
+"""
+
+
+def printable(text: str) -> str:
+    """The same in one line that a terminal shows as it is: what cannot be printed is spelled out.
+
+    Texts come from agents, too; none of them may look like an entry of its own.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable()
+        else " "
+        if unicodedata.category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened."""
+
+    id: int
+    time: float
+    """Seconds since 1970."""
+    kind: str
+    agent: str | None = None
+    episode: int | None = None
+    step: int | None = None
+    person: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    pictured: bool = False
+    """Whether `AuditLog.picture` has what there was to see."""
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        said = KINDS.get(self.kind, self.kind).format(
+            agent=self.agent or "an agent", person=self.person or "somebody"
+        )
+        if self.kind == "action":
+            said += f": {self.details.get('action_name') or self.details.get('action')}"
+        why = self.details.get("why")
+        return printable(f"{said}: {why}" if why else said)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "id": self.id,
+            "time": self.time,
+            "kind": self.kind,
+            "agent": self.agent,
+            "episode": self.episode,
+            "step": self.step,
+            "person": self.person,
+            "details": dict(self.details),
+            "pictured": self.pictured,
+            "text": self.text,
+        }
+
+
+class AuditLog:
+    """The log of a watched fleet. Reading needs nothing; writing is for one process at a time."""
+
+    def __init__(self, path: str | os.PathLike[str], *, write: bool = False) -> None:
+        """Open a log to read; with `write`, to append to it, and make it where there is none."""
+        self.path = Path(path)
+        self._guard = threading.Lock()
+        self._lock: int | None = None
+        self.writable = write
+        self.created = write and not self.path.exists()
+        """Whether there was no such file before."""
+        locked_before = Path(f"{self.path}-lock").exists()
+        if write:
+            self._lock = _hold(self.path)
+        elif not self.path.is_file():
+            raise AuditLogError(f"there is no audit log {self.path}")
+        try:
+            self._connection = self._open()
+            self._last, self._digest = self._end()
+        except sqlite3.Error as error:
+            self._unlock(remove=not locked_before)
+            if self.created:
+                raise AuditLogError(f"the log {self.path} cannot be written: {error}") from error
+            raise AuditLogError(
+                f"{self.path} cannot be read as an audit log ({error}); name another file"
+            ) from error
+        except BaseException:
+            self._unlock(remove=not locked_before)
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        if not self.writable:
+            connection = open_read_only(self.path.resolve(), refusal=AuditLogError)
+        else:
+            # Every statement is a transaction of its own, unless one is begun.
+            connection = sqlite3.connect(
+                self.path, check_same_thread=False, isolation_level=None, timeout=10
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            # Whole after any crash of the process; a power cut may cost the last moments.
+            connection.execute("PRAGMA synchronous = NORMAL")
+        known = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        if self.writable and not known:
+            connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+        elif not {"about", "entries"} <= known:
+            connection.close()
+            raise AuditLogError(f"{self.path} is no audit log of safemargin; name another file")
+        found = connection.execute("SELECT format FROM about").fetchone()[0]
+        if found != FORMAT:
+            connection.close()
+            raise AuditLogError(f"{self.path} has the format {found!r}, not {FORMAT!r}")
+        return connection
+
+    def _end(self) -> tuple[int, bytes]:
+        row = self._connection.execute(
+            "SELECT id, digest FROM entries ORDER BY id DESC LIMIT 1"
+        ).fetchone()
+        return (0, b"") if row is None else (int(row[0]), bytes(row[1]))
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def add(
+        self,
+        kind: str,
+        agent: str | None = None,
+        *,
+        episode: int | None = None,
+        step: int | None = None,
+        person: str | None = None,
+        picture: bytes | None = None,
+        when: float | None = None,
+        **details: Any,
+    ) -> Entry:
+        """Append one entry; it is on disk when this returns."""
+        if kind not in KINDS:
+            raise AuditLogError(f"the kind {kind!r} is unknown; {did_you_mean(kind, KINDS)}")
+        if not self.writable:
+            raise AuditLogError(f"{self.path} was opened for reading")
+        told = json.dumps(details, allow_nan=False, sort_keys=True)
+        moment = time.time() if when is None else when
+        with self._guard:
+            place = self._last + 1
+            row = (place, moment, kind, agent, episode, step, person, told)
+            digest = _digest(self._digest, row, picture)
+            try:
+                self._connection.execute(
+                    "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (*row, picture, digest),
+                )
+            except sqlite3.Error as error:
+                raise AuditLogError(f"{self.path} cannot be written: {error}") from error
+            self._last, self._digest = place, digest
+        return Entry(
+            place, moment, kind, agent, episode, step, person, details, picture is not None
+        )
+
+    def tidy(self) -> None:
+        """Move what is written from SQLite's journal into the file, on a connection of its own.
+
+        From the first time on `add` leaves this to whoever calls: it takes long on a busy disk.
+        """
+        with self._guard:
+            self._connection.execute("PRAGMA wal_autocheckpoint = 0")
+        try:
+            other = sqlite3.connect(self.path, timeout=10)
+            try:
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            finally:
+                other.close()
+        except sqlite3.Error as error:
+            raise AuditLogError(f"{self.path} cannot be tidied: {error}") from error
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return int(self._ask("SELECT COUNT(*) FROM entries")[0][0])
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self.entries()
+
+    def entries(
+        self, *, agent: str | None = None, after: int = 0, most: int | None = None
+    ) -> Iterator[Entry]:
+        """Entries in the order in which they happened, of all agents or of one."""
+        left, after = most, max(0, min(after, _LARGEST))
+        while left is None or left > 0:
+            rows = self._ask(
+                "SELECT id, time, kind, agent, episode, step, person, details, picture IS NOT NULL "
+                "FROM entries WHERE id > ? AND (? IS NULL OR agent = ?) ORDER BY id LIMIT ?",
+                (after, agent, agent, min(1000, left) if left is not None else 1000),
+            )
+            if not rows:
+                return
+            for row in rows:
+                place, moment, kind, of, episode, step, person, details, pictured = row
+                known = json.loads(details)
+                yield Entry(place, moment, kind, of, episode, step, person, known, bool(pictured))
+            after = rows[-1][0]
+            left = None if left is None else left - len(rows)
+
+    def picture(self, entry: int) -> bytes | None:
+        """What there was to see at an entry: a JPEG or PNG file."""
+        if not 0 < entry <= _LARGEST:
+            return None
+        rows = self._ask("SELECT picture FROM entries WHERE id = ?", (entry,))
+        return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def check(self) -> int:
+        """How many entries there are; AuditLogError where one was altered or is missing.
+
+        A log begins with the start of a server; only one that was just made here may be empty.
+        """
+        digest, place, after = b"", 0, 0
+        while True:
+            rows = self._ask(
+                "SELECT id, time, kind, agent, episode, step, person, details, picture, digest "
+                "FROM entries WHERE id > ? ORDER BY id LIMIT 500",
+                (after,),
+            )
+            if not rows:
+                if place == 0 and not self.created:
+                    raise AuditLogError(f"{self.path}: entry 1 is missing, the log is empty")
+                return place
+            for row in rows:
+                place += 1
+                if row[0] != place or (place == 1 and row[2] != "server-started"):
+                    raise AuditLogError(f"{self.path}: entry {place} is missing")
+                digest = _digest(digest, row[:8], row[8])
+                if digest != row[9]:
+                    raise AuditLogError(
+                        f"{self.path}: entry {place} was altered after it was written, or one "
+                        "before it was"
+                    )
+            after = rows[-1][0]
+
+    def _ask(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self._guard:
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise AuditLogError(f"{self.path} cannot be read: {error}") from error
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the file, and let another process write to it."""
+        with self._guard:
+            self._connection.close()
+            self._unlock()
+
+    def _unlock(self, *, remove: bool = False) -> None:
+        if self._lock is not None:
+            if remove:
+                Path(f"{self.path}-lock").unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> AuditLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _digest(before: bytes, row: tuple[Any, ...], picture: bytes | None) -> bytes:
+    hashed = hashlib.sha256(before)
+    hashed.update(json.dumps(row).encode())
+    if picture is not None:
+        hashed.update(hashlib.sha256(picture).digest())
+    return hashed.digest()
+
+
+def _hold(path: Path) -> int | None:
+    """Keep other writers away; AuditLogError where there is one."""
+    if not path.parent.is_dir():
+        raise AuditLogError(f"there is no folder {path.parent} for the audit log")
+    try:
+        import fcntl
+    except ImportError:  # no such lock on Windows; SQLite's own still keeps the file whole
+        return None
+    # A file of its own: closing a second handle of the database would drop SQLite's own locks.
+    try:
+        handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise AuditLogError(f"the log {path} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise AuditLogError(
+            f"another server writes to {path}; end it, or name another file with --log"
+        ) from None
+    return handle

@@ -1,0 +1,145 @@
+"""Do live proxies still come from where the margins were fitted? A test that may look every time.
+
+One decision is drawn at random from each live episode, as it was from each episode behind the
+margins. If live episodes are independent of one another and alike to those, the bins between
+the reference's order statistics are hit as balls are drawn from a Pólya urn: after t episodes, bin
+b comes next with probability
+
+    p(b) = (gaps of the reference in b + live hits of b) / (count + 1 + t),
+
+exactly, for any distribution and any size of the reference. Several bettors name other
+probabilities w(b) beforehand; a stake grows by w(b) / p(b), which is 1 on average as long as
+nothing has changed. Their wealth together is a martingale that starts at 1, so with a chance of at
+most `false_alarms` it *ever* reaches 1 / false_alarms (Ville 1939; conformal test martingales,
+Vovk and others 2003). A change may come late: stakes are laid out bit by bit, at all times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from safemargin.core.records import Floats
+from safemargin.errors import InvalidInput
+from safemargin.margins.natural_proxies import NaturalProxies
+from safemargin.monitor.reservoir import fresh
+
+BINS = 10
+FEWEST_IN_A_BIN = 5
+FEWEST_EPISODES = 2 * FEWEST_IN_A_BIN - 1
+"""Behind the margins: with fewer there are not even two bins."""
+TILTS = (-3.0, -1.0, 1.0, 3.0)
+"""Bettors that expect lower or higher proxies: w(b) ∝ p(b) · exp(tilt · rank of b)."""
+MEMORIES = (10.0, 40.0, 160.0)
+"""Bettors that expect what they saw lately, over about so many episodes."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Where the test stands."""
+
+    watching: bool
+    """False where the margins do not say (well enough) what proxies looked like."""
+    fired: bool
+    """The live proxies no longer fit: what the margins promise is void."""
+    evidence: float
+    """The bettors' wealth: 1 at the start, an alarm at 1 / false_alarms."""
+    episodes: int
+    """Live episodes that were looked at."""
+    false_alarms: float
+    """The chance that it ever fires though nothing has changed is at most this."""
+
+    @property
+    def why(self) -> str:
+        """One sentence."""
+        if not self.watching:
+            return (
+                "the margins do not say, or from too few episodes, what proxies looked like when "
+                "they were fitted, so drift cannot be noticed; fit again"
+            )
+        if self.fired:
+            return (
+                f"after {self.episodes} episodes the proxies no longer fit those the margins were "
+                f"fitted on (evidence {self.evidence:.3g} : 1), so their guarantee is void"
+            )
+        return f"no sign of drift in {self.episodes} episodes (evidence {self.evidence:.3g} : 1)"
+
+
+class DriftTest:
+    """Bets against 'nothing has changed', one value of each live episode at a time."""
+
+    def __init__(
+        self, natural: NaturalProxies, *, false_alarms: float = 0.01, seed: int | None = None
+    ) -> None:
+        if not 0 < false_alarms < 1:
+            raise InvalidInput(f"false_alarms must lie between 0 and 1, got {false_alarms}")
+        self.false_alarms = false_alarms
+        self.fired = False
+        self.episodes = 0
+        edges = _edges(natural)
+        self._values = natural.values[edges]  # [bins − 1]
+        self._ties = natural.ties[edges]  # [bins − 1]
+        ranks = np.concatenate([[0], natural.ranks[edges], [natural.count + 1]])
+        self._urn = np.diff(ranks).astype(np.float64)  # [bins] gaps, then hits as well
+        self._start = self._urn / self._urn.sum()  # [bins]
+        middles = np.cumsum(self._start) - self._start / 2 - 0.5  # [bins] from −½ to ½
+        self._tilts = np.exp(np.outer(TILTS, middles))  # [tilts, bins]
+        self._keep = 1 - 1 / np.array(MEMORIES)  # [memories]
+        self._seen = np.zeros((len(MEMORIES), len(self._urn)))  # [memories, bins] fading hits
+        self._wealth = np.zeros(len(TILTS) + len(MEMORIES))  # [bettors] what is at stake
+        self._cash = 1.0
+        self._evidence = 1.0
+        self._random = fresh(1, seed)
+
+    @property
+    def state(self) -> Drift:
+        return Drift(True, self.fired, self._evidence, self.episodes, self.false_alarms)
+
+    def add(self, value: float) -> bool:
+        """The proxy at a random decision of one more episode; whether the alarm is (still) on."""
+        if self.fired:
+            return True
+        hit = self._bin(value)
+        self.episodes += 1
+        expected = self._urn / self._urn.sum()  # [bins]
+        left = math.log(2) / math.log(self.episodes + 2)  # slow: a change may come late
+        self._wealth += self._cash - left
+        self._cash = left
+        self._wealth *= self._bets(expected)[:, hit] / expected[hit]
+        self._urn[hit] += 1
+        self._seen *= self._keep[:, None]
+        self._seen[:, hit] += 1
+        self._evidence = float(self._wealth.mean() + self._cash)
+        self.fired = self._evidence >= 1 / self.false_alarms
+        return self.fired
+
+    def _bets(self, expected: Floats) -> Floats:
+        """What each bettor expects, [bettors, bins]; rows add up to 1."""
+        tilted = self._tilts * expected
+        tilted /= tilted.sum(axis=1, keepdims=True)
+        # As many imagined hits as bins, spread as at the start, keep every bet above 0.
+        learned = self._seen + len(expected) * self._start
+        learned /= learned.sum(axis=1, keepdims=True)
+        return np.concatenate([tilted, learned])
+
+    def _bin(self, value: float) -> int:
+        """Which bin; a value that equals an edge takes its place among equals by a draw."""
+        low = int(np.searchsorted(self._values, value, side="left"))
+        high = int(np.searchsorted(self._values, value, side="right"))
+        if low < high:
+            return low + int((self._ties[low:high] < self._random.random()).sum())
+        return low
+
+
+def _edges(natural: NaturalProxies) -> list[int]:
+    """Which of the order statistics part the bins: as near to equal parts as there are."""
+    bins = min(BINS, (natural.count + 1) // FEWEST_IN_A_BIN)
+    if bins < 2:
+        raise InvalidInput(
+            f"to notice drift takes {FEWEST_EPISODES} episodes behind the margins, there are "
+            f"{natural.count}"
+        )
+    wanted = np.arange(1, bins) * (natural.count + 1) / bins
+    return sorted({int(np.abs(natural.ranks - rank).argmin()) for rank in wanted})

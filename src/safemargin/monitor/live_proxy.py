@@ -1,0 +1,89 @@
+"""The proxy of margins, computed decision by decision from the policy's scores alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Floats
+from safemargin.errors import InvalidInput
+from safemargin.margins.lookup import Margins
+from safemargin.policies.proxies import PROXIES, log_prob_range, q_range
+
+
+class LiveProxy:
+    """One number for each agent's scores; NaN or infinite where the scores are."""
+
+    def __init__(self, margins: Margins, action_space: Any = None) -> None:
+        name = margins.proxy
+        if margins.bound.looks_at_n:
+            raise InvalidInput(
+                f"the proxy {name!r} looks at n; a monitor takes one that needs the scores only"
+            )
+        if name not in PROXIES:
+            raise InvalidInput(
+                f"the margins use the proxy {name!r}, which is not known here; register it first "
+                "(safemargin.register_proxy)"
+            )
+        self._proxy = PROXIES[name]
+        if self._proxy.history:
+            raise InvalidInput(
+                f"the proxy {name!r} needs observations; a monitor takes one that needs the "
+                "scores only"
+            )
+        kind = margins.policy.get("kind")
+        gaussian = kind == "gaussian"
+        if gaussian and self._proxy.function is log_prob_range and action_space is None:
+            raise InvalidInput(
+                f"{name} of a Gaussian policy needs the box of actions: pass action_space="
+            )
+        self._space = action_space
+        self.dimensions = 2 if gaussian else 1
+        """Of the scores of one agent."""
+        self.shapes = (
+            "[2, dimensions] for one agent or [agents, 2, dimensions] for many"
+            if gaussian
+            else "[actions] for one agent or [agents, actions] for many"
+        )
+        # The paper's proxies, largest score − smallest, are done without Numpy's overhead.
+        self._range = not gaussian and self._proxy.function in (q_range, log_prob_range)
+        self._columns: Floats = np.zeros((0, 0))  # [actions, agents]
+        self._least: Floats = np.zeros(0)  # [agents]
+
+    def one(self, scores: npt.NDArray[Any]) -> float:
+        """Of one agent's scores."""
+        if self._range:
+            row = scores.tolist()
+            nothing = sum(row) * 0.0  # NaN if one of them is not finite, where max() might miss it
+            proxy: float = max(row) - min(row) + nothing
+            return proxy
+        values = np.empty(1)
+        self.many(scores[None], values)
+        return float(values[0])
+
+    def many(self, scores: npt.NDArray[Any], values: Floats) -> None:
+        """Of many agents' scores, into `values` [agents]."""
+        if self._range:
+            agents, actions = scores.shape
+            if self._columns.shape != (actions, agents):
+                self._columns = np.empty((actions, agents))
+                self._least = np.empty(agents)
+            # One row for each action: adding up along memory, and in double precision.
+            np.copyto(self._columns, scores.T)
+            np.max(self._columns, axis=0, out=values)
+            np.min(self._columns, axis=0, out=self._least)
+            with np.errstate(invalid="ignore"):  # ∞ − ∞
+                np.subtract(values, self._least, out=values)
+            return
+        exact = scores.astype(np.float64)
+        usable = np.isfinite(exact).all(axis=tuple(range(1, exact.ndim)))  # [agents]
+        values.fill(np.nan)
+        if not usable.any():
+            return
+        if self._proxy.vectorised:
+            values[usable] = self._proxy.function(exact[usable], self._space)
+            return
+        for agent in np.flatnonzero(usable):
+            values[agent] = float(self._proxy.function(exact[agent], [], None))

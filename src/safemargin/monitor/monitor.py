@@ -1,0 +1,319 @@
+"""Live margins: scores → proxy → margin → call somebody. Needs numpy and a margins file only."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Floats
+from safemargin.errors import InvalidInput, StudyMismatch, did_you_mean
+from safemargin.margins.lookup import Margins
+from safemargin.monitor.decisions import Decision, Decisions, Event, make_rule
+from safemargin.monitor.drift import FEWEST_EPISODES, Drift, DriftTest
+from safemargin.monitor.live_proxy import LiveProxy
+from safemargin.monitor.reservoir import ManyDraws, SingleDraws
+
+Listener = Callable[[Event], Any]
+
+_new: Any = tuple.__new__
+
+
+class Monitor:
+    """Says at every decision how many mistakes the agent can afford, and when to call somebody.
+
+    A call begins where the margin falls below `call_at` and ends where it is at least `release_at`
+    again (None: the next larger n that was measured), so that it does not flutter. After a call,
+    the same agent is silent for `pause` decisions; what that hides is marked `muted`. Scores that
+    give no finite proxy always call.
+
+    `policy` and `environment` are what runs: a margins file made for others is refused.
+    `listeners` are called with an `Event` when a call begins or ends and when the proxies drift.
+    """
+
+    def __init__(
+        self,
+        margins: str | os.PathLike[str] | Margins,
+        *,
+        tolerance: float,
+        call_at: int = 1,
+        release_at: int | None = None,
+        pause: int = 0,
+        below: Literal["lowest", "zero"] = "lowest",
+        policy: Any = None,
+        environment: str | None = None,
+        action_space: Any = None,
+        listeners: Sequence[Listener] = (),
+        false_alarms: float = 0.01,
+        block: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """`below`: what to grant under the lowest measured proxy, its margin or none.
+
+        `action_space`: anything with `low` and `high`; only for a Gaussian policy. `false_alarms`:
+        the chance that drift is ever reported though there is none. `block`: where episodes do not
+        end, so many decisions count as one. `seed`: of which decisions drift is judged by.
+        """
+        self.margins = margins if isinstance(margins, Margins) else Margins.load(margins)
+        self.rule = make_rule(self.margins, tolerance, call_at, release_at, pause)
+        if below not in ("lowest", "zero"):
+            raise InvalidInput(
+                f"below={below!r} is unknown; {did_you_mean(str(below), ['lowest', 'zero'])}"
+            )
+        if block is not None and block < 1:
+            raise InvalidInput(f"block must be at least 1 decision, got {block}")
+        self.check(policy, environment)
+        self.listeners = tuple(listeners)
+        self.steps = 0
+        """Decisions of each agent so far."""
+        self._proxy = LiveProxy(self.margins, action_space)
+        self._proxy_of_one = self._proxy.one
+        grid = self.margins.bound.grid[0]
+        granted = self.margins.lookup(grid, tolerance).margin
+        # One more place at either end: below and above what was measured. NaN sorts above.
+        self._table = np.array([0 if below == "zero" else granted[0], *granted, 0], dtype=np.int64)
+        middles = (grid[:-1] + grid[1:]) / 2
+        above = np.nextafter(grid[-1], np.inf)  # grid[−1] itself is inside
+        self._edges: Floats = np.array([grid[0], *middles, above])
+        self._last = len(grid)
+        self._plain_table, self._plain_edges = self._table.tolist(), self._edges.tolist()
+        self._block = block
+        self._false_alarms = false_alarms
+        natural = self.margins.natural_proxies
+        self._drift: DriftTest | None = None
+        if natural is not None and natural.count >= FEWEST_EPISODES:
+            self._drift = DriftTest(natural, false_alarms=false_alarms, seed=seed)
+        self._agents: int | None = None  # 0: a single one, whose scores have no axis for agents
+        self._on, self._silent, self._draw = False, 0, SingleDraws(seed)  # of a single one
+        self._seed = seed
+
+    def check(self, policy: Any = None, environment: str | None = None) -> None:
+        """StudyMismatch where the margins were made for another policy or environment.
+
+        `policy` is a policy or its identity; `environment` an identity ('sha256:…') or a name.
+        """
+        if policy is not None:
+            given = policy if isinstance(policy, str) else getattr(policy, "identity", None)
+            if not isinstance(given, str):
+                raise InvalidInput(f"policy must be a policy or its identity, got {policy!r:.60}")
+            theirs = self.margins.policy
+            self._compare("policy", given, theirs.get("identity"), theirs.get("description"))
+        if environment is not None:
+            theirs = self.margins.environment
+            if environment != theirs.get("name"):
+                self._compare(
+                    "environment", environment, theirs.get("identity"), theirs.get("name")
+                )
+
+    def _compare(self, what: str, given: str, known: Any, name: Any) -> None:
+        if known is None:
+            raise StudyMismatch(
+                f"the margins do not say which {what} they were made for; fit them from a study, "
+                f"or leave {what}= out"
+            )
+        if given != known:
+            raise StudyMismatch(
+                f"the margins were made for another {what} ({name or 'unnamed'}, {known[:19]}…, "
+                f"not {given[:19]}…); collect and fit for this one"
+            )
+
+    @property
+    def drift(self) -> Drift:
+        """Where the test for drift stands."""
+        if self._drift is None:
+            return Drift(False, False, 1.0, 0, self._false_alarms)
+        return self._drift.state
+
+    @property
+    def calling(self) -> npt.NDArray[np.bool_]:
+        """Which agents are being called for, [agents]."""
+        if self._agents is None:
+            return np.zeros(0, dtype=bool)
+        return np.array([self._on]) if self._agents == 0 else self._calling.copy()
+
+    # -- one decision --------------------------------------------------------------------------
+
+    def step(self, scores: npt.ArrayLike) -> Any:
+        """The decision for one agent's scores [actions], or `Decisions` for [agents, actions].
+
+        A monitor serves one or the other; the number of agents is that of the first call.
+        """
+        if (
+            self._agents == 0
+            and type(scores) is np.ndarray
+            and scores.shape == self._shape
+            and scores.dtype is self._dtype
+        ):
+            return self._step_one(scores)  # the common case, kept short
+        rows = _as_numbers(scores)
+        if self._agents is None:
+            self._begin(rows)
+        if rows.shape != self._shape:
+            raise InvalidInput(
+                f"this monitor was given scores of shape {list(self._shape)} first, now "
+                f"{list(rows.shape)}; make another monitor for other agents"
+            )
+        return self._step_one(rows) if self._agents == 0 else self._step_many(rows)
+
+    def _step_one(self, scores: npt.NDArray[Any]) -> Decision:
+        rule, on, drift = self.rule, self._on, self._drift
+        proxy = self._proxy_of_one(scores)
+        usable = proxy - proxy == 0  # neither NaN nor infinite
+        place = bisect_right(self._plain_edges, proxy) if usable else -1
+        margin: int = self._plain_table[place]
+        call = not usable or margin < (rule.release_at if on else rule.call_at)
+        muted = ended = False
+        if call is not on or self._silent:
+            muted = call and not on and usable and self._silent > 0
+            call = call and not muted
+            ended = on and not call
+            self._silent = rule.pause if ended else max(self._silent - 1, 0)
+            self._on = call
+        void = False
+        if drift is not None:
+            if usable and self._draw.see(proxy) == self._block:
+                self._close([0], counted=True)
+            void = drift.fired
+        began = call and not on
+        outside = place <= 0 or place > self._last
+        # tuple's own maker, not Decision(…): it takes half a microsecond less.
+        decision: Decision = _new(
+            Decision, (margin, proxy, call, began, outside, muted, void, rule)
+        )
+        if (began or ended) and self.listeners:
+            self._tell("call" if began else "release", 0, decision)
+        self.steps += 1
+        return decision
+
+    def _step_many(self, scores: npt.NDArray[Any]) -> Decisions:
+        rule, out = self.rule, self._decisions
+        on, silent, wanted, limit = self._calling, self._silences, self._wanted, self._limits
+        self._proxy.many(scores, out.proxy)
+        usable = np.isfinite(out.proxy, out=self._usable)
+        np.logical_not(usable, out=self._unusable)
+        np.copyto(out.proxy, np.nan, where=self._unusable)
+        places = np.searchsorted(self._edges, out.proxy, side="right")
+        np.take(self._table, places, out=out.margin)
+        np.equal(places, 0, out=out.outside)
+        np.logical_or(out.outside, places == len(self._edges), out=out.outside)
+        limit.fill(rule.call_at)
+        np.copyto(limit, rule.release_at, where=on)
+        np.less(out.margin, limit, out=wanted)
+        np.greater(silent, 0, out=out.muted)
+        np.logical_and(out.muted, wanted, out=out.muted)
+        np.logical_and(out.muted, usable, out=out.muted)
+        np.greater(out.muted, on, out=out.muted)  # and not on
+        np.logical_or(wanted, self._unusable, out=wanted)
+        np.greater(wanted, out.muted, out=out.call)  # wanted and not muted
+        np.greater(out.call, on, out=out.began)
+        ended = np.greater(on, out.call, out=self._ended)
+        if rule.pause:
+            np.subtract(silent, 1, out=silent, where=silent > 0)
+            np.copyto(silent, rule.pause, where=ended)
+        np.copyto(on, out.call)
+        if self._drift is not None:
+            self._draws.see(out.proxy, usable)
+            if self._block is not None and (self.steps + 1) % self._block == 0:
+                self._close(range(len(out)), counted=True)
+            out.void = self._drift.fired
+        if self.listeners:
+            for kind, agents in (("call", out.began), ("release", ended)):
+                for agent in np.flatnonzero(agents):
+                    self._tell(kind, int(agent), out[int(agent)])
+        self.steps += 1
+        return out
+
+    # -- episodes and drift --------------------------------------------------------------------
+
+    def end_episode(self, agents: Any = None, *, counted: bool = True) -> None:
+        """Some agents' episodes (games, where lives are episodes) have ended; None: those of all.
+
+        `agents` are their places or a mask. Calls end, and the pause after them begins.
+        `counted=False`: the episode was broken off from outside and says nothing about drift.
+        """
+        if self._agents is None:
+            return
+        chosen = _places(agents, max(self._agents, 1))
+        calling = self.calling
+        called = [agent for agent in chosen if calling[agent]]
+        if called and self._agents == 0:
+            self._on, self._silent = False, self.rule.pause
+        elif called:
+            self._calling[called] = False
+            self._silences[called] = self.rule.pause
+        for agent in called:
+            self._send(Event("release", agent, self.steps, None, None, "the episode has ended"))
+        self._close(chosen, counted=counted)
+
+    def _close(self, agents: Sequence[int], *, counted: bool) -> None:
+        """Hand a decision of each of these agents' episodes to the test for drift."""
+        if self._drift is None:
+            return
+        if self._agents == 0:
+            values = self._draw.end(counted=counted)
+        else:
+            values = self._draws.end(agents, counted=counted)
+        for value in values:
+            if not self._drift.fired and self._drift.add(value):
+                self._send(Event("drift", -1, self.steps, None, None, self._drift.state.why))
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _begin(self, rows: npt.NDArray[Any]) -> None:
+        """Room for the state of so many agents as the first scores have."""
+        single = rows.ndim == self._proxy.dimensions
+        if not single and rows.ndim != self._proxy.dimensions + 1:
+            raise InvalidInput(f"scores must be {self._proxy.shapes}, got shape {list(rows.shape)}")
+        if 0 in rows.shape:
+            raise InvalidInput(f"scores must not be empty, got shape {list(rows.shape)}")
+        self._shape, self._dtype = rows.shape, rows.dtype
+        agents = 0 if single else len(rows)
+        self._calling, self._wanted, self._usable, self._unusable, self._ended = (
+            np.zeros(agents, dtype=bool) for _ in range(5)
+        )
+        self._silences, self._limits = (np.zeros(agents, dtype=np.int64) for _ in range(2))
+        self._draws = ManyDraws(agents, self._seed)
+        self._decisions = Decisions.of(agents, self.rule)
+        self._agents = agents
+
+    def _tell(self, kind: Any, agent: int, decision: Decision) -> None:
+        self._send(Event(kind, agent, self.steps, decision.margin, decision.proxy, decision.why))
+
+    def _send(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
+
+
+def _places(agents: Any, count: int) -> list[int]:
+    """The places that are meant by places, a mask or None (all), in order and each once."""
+    if agents is None:
+        return list(range(count))
+    try:
+        given = np.atleast_1d(agents)
+        found: list[int] = np.unique(np.arange(count)[given]).tolist() if given.size else []
+        if given.dtype.kind != "b" and (given < 0).any():
+            raise IndexError
+    except (IndexError, ValueError):
+        raise InvalidInput(
+            f"agents must be places below {count} or a mask of {count}, and no place is below 0, "
+            f"got {agents!r:.60}"
+        ) from None
+    return found
+
+
+def _as_numbers(scores: npt.ArrayLike) -> npt.NDArray[Any]:
+    """An array of real numbers; InvalidInput for anything else."""
+    try:
+        rows = np.asarray(scores)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            "scores must be numbers, as many for each agent; these cannot be made an array: "
+            f"{error}"
+        ) from error
+    if rows.dtype.kind not in "fiub":
+        raise InvalidInput(f"scores must be real numbers, got {scores!s:.60}")
+    return rows

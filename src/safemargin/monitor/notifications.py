@@ -1,0 +1,185 @@
+"""Telling somebody: a webhook to post to, or a command to run, when a monitor calls.
+
+Both are listeners of a monitor and never hold it up: events wait in a short queue for a thread of
+their own. A message that cannot be delivered is counted, never raised into the control loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.monitor.decisions import Event
+
+Kind = Literal["call", "release", "drift"]
+
+DEFAULT_KINDS: tuple[Kind, ...] = ("call", "drift")
+LONGEST_QUEUE = 100
+
+
+class Notifier(ABC):
+    """Delivers events from a thread of its own; a full queue drops the newest, and counts it."""
+
+    def __init__(
+        self,
+        *,
+        kinds: Iterable[Kind] = DEFAULT_KINDS,
+        timeout: float = 10.0,
+        at_most_every: float = 0.0,
+    ) -> None:
+        """`at_most_every`: seconds between messages about calls; those in between are dropped."""
+        self.kinds = frozenset(kinds)
+        for kind in self.kinds:
+            if kind not in get_args(Kind):
+                known = did_you_mean(str(kind), get_args(Kind))
+                raise InvalidInput(f"the kind of event {kind!r} is unknown; {known}")
+        if timeout <= 0 or at_most_every < 0:
+            raise InvalidInput(
+                f"timeout must be above 0 s and at_most_every at least 0 s, got {timeout} "
+                f"and {at_most_every}"
+            )
+        self.timeout = timeout
+        self.at_most_every = at_most_every
+        self.delivered = 0
+        self.failed = 0
+        self.dropped = 0
+        self.last_error = ""
+        """Why the last message that failed did so."""
+        self.failing = False
+        """Whether the last message of all failed."""
+        self.on_failure: Callable[[Notifier], Any] = lambda notifier: None
+        """Called after each message that failed, from the notifier's own thread."""
+        self._queue: queue.Queue[Event | None] = queue.Queue(LONGEST_QUEUE)
+        self._last = -float("inf")
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, daemon=True, name=type(self).__name__)
+        self._thread.start()
+
+    def __call__(self, event: Event) -> None:
+        """Take an event on; returns at once."""
+        if event.kind not in self.kinds or self._closed:
+            return
+        now = time.monotonic()
+        if event.kind == "call" and now - self._last < self.at_most_every:
+            self.dropped += 1
+            return
+        try:
+            self._queue.put_nowait(event)
+        except queue.Full:
+            self.dropped += 1
+            return
+        if event.kind == "call":
+            self._last = now
+
+    def close(self, *, timeout: float = 30.0) -> None:
+        """Deliver what is waiting, then end."""
+        if not self._closed:
+            self._closed = True
+            deadline = time.monotonic() + timeout
+            try:
+                self._queue.put(None, timeout=timeout)
+            except queue.Full:
+                return  # the thread is a daemon: it does not keep the program alive
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+
+    def __enter__(self) -> Notifier:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def deliver(self, event: Event) -> None:
+        """Bring one event to where it belongs, or raise."""
+
+    def _work(self) -> None:
+        while (event := self._queue.get()) is not None:
+            try:
+                self.deliver(event)
+            except Exception as error:  # noqa: BLE001  whatever it is, the agent goes on
+                self.failed += 1
+                self.last_error = f"{type(error).__name__}: {error}"
+                self.failing = True
+                with contextlib.suppress(Exception):
+                    self.on_failure(self)
+            else:
+                self.delivered += 1
+                self.failing = False
+
+
+def is_address(url: str, schemes: Collection[str]) -> bool:
+    """Whether it names a host and, if at all, a port that can be."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # e.g. half of an IPv6 address, or the port 99999
+        return False
+
+
+class Webhook(Notifier):
+    """Posts each event as JSON to an address."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, str] | None = None,
+        kinds: Iterable[Kind] = DEFAULT_KINDS,
+        timeout: float = 10.0,
+        at_most_every: float = 0.0,
+    ) -> None:
+        """`extra` is added to every message, e.g. {"text": "the agent calls"} for a chat."""
+        if not is_address(url, ("http", "https")):
+            raise InvalidInput(f"a webhook needs an http:// or https:// address, got {url!r}")
+        self.url = url
+        self.headers = {"Content-Type": "application/json", **(headers or {})}
+        self.extra = dict(extra or {})
+        super().__init__(kinds=kinds, timeout=timeout, at_most_every=at_most_every)
+
+    def deliver(self, event: Event) -> None:
+        body = json.dumps({**self.extra, **event.to_dict()}).encode()
+        request = urllib.request.Request(self.url, data=body, headers=self.headers, method="POST")
+        with urllib.request.urlopen(request, timeout=self.timeout):
+            pass
+
+
+class Command(Notifier):
+    """Runs a command for each event: no shell, the event as JSON on its standard input."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        kinds: Iterable[Kind] = DEFAULT_KINDS,
+        timeout: float = 10.0,
+        at_most_every: float = 0.0,
+    ) -> None:
+        if isinstance(arguments, str) or not arguments:
+            raise InvalidInput(
+                f"a command is a list of arguments, like ['notify-send', 'call'], got {arguments!r}"
+            )
+        self.arguments = [str(argument) for argument in arguments]
+        super().__init__(kinds=kinds, timeout=timeout, at_most_every=at_most_every)
+
+    def deliver(self, event: Event) -> None:
+        subprocess.run(
+            self.arguments,
+            input=json.dumps(event.to_dict()),
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=self.timeout,
+            check=True,
+        )

@@ -1,0 +1,166 @@
+"""Who acts when a monitor calls: another policy, a lookahead in the simulator, or a person."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.core.records import Array
+from safemargin.core.seeding import Purpose, stream
+from safemargin.core.settings import Settings
+from safemargin.criticality.batch import action_returns
+from safemargin.criticality.rollouts import Point, Runner
+from safemargin.environments import SnapshotSimulator
+from safemargin.errors import InvalidInput
+from safemargin.monitor.decisions import Decision
+from safemargin.policies import load_policy
+from safemargin.policies.actions import PolicyActions
+from safemargin.policies.base import batch_of
+
+Env = gym.Env[Any, Any]
+
+
+class OtherPolicy:
+    """Another policy acts, greedily; it must not need a memory, since it sees only some steps."""
+
+    def __init__(self, policy: Any, *, kind: Any = None) -> None:
+        self.policy = load_policy(policy, kind=kind)
+        if self.policy.initial_memory(1) is not None:
+            raise InvalidInput(
+                f"policy {self.policy.description} is recurrent and would have to see every step; "
+                "an overseer is asked only when there is a call"
+            )
+
+    def __call__(self, observation: Any, scores: Array, decision: Decision, env: Env) -> Any:
+        rows, _ = self.policy.scores(batch_of([observation]), None)
+        return PolicyActions(env.action_space, self.policy.kind, Settings())(rows[0])
+
+
+class Lookahead:
+    """Tries each action in the environment itself, lets the policy go on, and takes the best.
+
+    The state is saved before and restored after, so the environment must be one whose snapshots
+    the doctor trusts. Where the environment is random, `trials` futures of each action are tried,
+    the same ones for every action; they are not the one that will happen. Ties go to the agent's
+    own action.
+    """
+
+    def __init__(
+        self,
+        policy: Any,
+        *,
+        steps: int = 50,
+        gamma: float = 0.99,
+        trials: int = 1,
+        kind: Any = None,
+        seed: int = 0,
+    ) -> None:
+        if steps < 1 or trials < 1:
+            raise InvalidInput(
+                f"a lookahead needs at least 1 step and 1 trial, got {steps} and {trials}"
+            )
+        self.policy = load_policy(policy, kind=kind)
+        if self.policy.initial_memory(1) is not None:
+            raise InvalidInput(
+                f"policy {self.policy.description} is recurrent; a lookahead does not know what it "
+                "remembers"
+            )
+        self._trials = trials
+        # The horizon is where γ^h falls to the accepted error.
+        self._settings = Settings(
+            gamma=gamma, n_values=(1,), horizon_error=gamma ** (steps - 0.5), seed=seed
+        )
+        self._asked = 0
+        self.returns: Array = np.zeros(0)  # [actions] of the last question
+
+    def __call__(self, observation: Any, scores: Array, decision: Decision, env: Env) -> Any:
+        space = env.action_space
+        if not isinstance(space, gym.spaces.Discrete):
+            raise InvalidInput(f"a lookahead tries each of a Discrete space's actions, not {space}")
+        simulator = SnapshotSimulator(env)
+        simulator.observation, simulator.ended = observation, False
+        runner = Runner(simulator, self.policy, self._settings)
+        point = Point(simulator.save(), None)
+        self._asked += 1
+        try:
+            futures = [
+                action_returns(runner, point, environment=self._future(number))
+                for number in range(self._trials)
+            ]
+        finally:
+            simulator.restore(point.snapshot)
+        self.returns = np.mean(futures, axis=0)
+        own = int(runner.choose(scores, None, None)) - int(space.start)
+        best = int(np.argmax(self.returns))
+        if self.returns[own] >= self.returns[best]:
+            best = own
+        return int(space.start) + best
+
+    def _future(self, number: int) -> Callable[[], np.random.Generator] | None:
+        """The stream of one of several futures; a single one is the environment's own."""
+        if self._trials == 1:
+            return None
+        return partial(stream, self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked, number)
+
+
+class Terminal:
+    """A person at the keyboard: shows margin and scores, and asks for an action."""
+
+    def __init__(
+        self,
+        *,
+        ask: Callable[[str], str] = input,
+        show: Callable[[str], Any] | None = None,
+    ) -> None:
+        self._ask = ask
+        self._show = show or (lambda text: print(text, file=sys.stderr, flush=True))
+
+    def __call__(self, observation: Any, scores: Array, decision: Decision, env: Env) -> Any:
+        space = env.action_space
+        self._show(f"call: {decision.why}")
+        if isinstance(space, gym.spaces.Discrete):
+            names = action_names(env, int(space.n))
+            start = int(space.start)
+            for place, name in enumerate(names):
+                score = f"{scores[place]:.4g}" if np.ndim(scores) == 1 else ""
+                self._show(f"  {start + place:>3}  {name:<12} {score}")
+        else:
+            self._show(f"  actions: {space}; scores {np.round(scores, 4).tolist()}")
+        while True:
+            try:
+                text = self._ask("action (Enter: the agent's own) > ").strip()
+            except EOFError:
+                return None
+            if not text:
+                return None
+            action = _read_action(text, space)
+            if action is not None:
+                return action
+            self._show(f"{text!r} is no action of {space}")
+
+
+def action_names(env: Env, count: int) -> list[str]:
+    """What the environment calls its actions, [count]; empty texts where it does not say."""
+    try:
+        names = [str(name) for name in env.get_wrapper_attr("get_action_meanings")()]
+    except AttributeError:
+        return [""] * count
+    return names if len(names) == count else [""] * count
+
+
+def _read_action(text: str, space: gym.Space[Any]) -> Any:
+    """The action that a text means; None where it means none."""
+    try:
+        if isinstance(space, gym.spaces.Discrete):
+            action: Any = int(text)
+        else:
+            values = [float(part) for part in text.replace(",", " ").split()]
+            action = np.array(values, dtype=space.dtype).reshape(space.shape or ())
+    except ValueError:
+        return None
+    return action if space.contains(action) else None

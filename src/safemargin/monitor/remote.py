@@ -1,0 +1,389 @@
+"""An agent that runs elsewhere: reports its decisions to a watched fleet, and obeys who takes over.
+
+Nothing in the control loop waits for the network: messages leave from a thread, and an agent that
+nobody has taken over acts at once. Whatever happens to the server or the network, the agent knows
+after `lost_after` seconds at the latest and does what `on_lost` says, until the server is back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.errors import InvalidInput, MissingExtra, OverseerLost
+from safemargin.monitor.notifications import is_address
+from safemargin.monitor.steering import LOOK_AGAIN, OnLost, Steering, check_on_lost
+
+LONGEST_QUEUE = 512
+"""Messages that wait to be sent; the oldest make room for the newest."""
+FASTEST_TRY, SLOWEST_TRY = 0.2, 5.0
+"""Seconds between attempts to connect."""
+REPEAT = 1.0
+"""Seconds after which a question that waits is told again, should the server have forgotten it."""
+
+
+class RemoteOverseer:
+    """Reports to `safemargin watch --remote`; where a person has taken over, acts as they say.
+
+    Either as the overseer of `sm.Overseen`, or by `decide` in a loop of your own. It needs the
+    library websockets, which safemargin[web] brings.
+    """
+
+    sees_all = True
+    """`Overseen` shows it every decision, not only calls."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        name: str,
+        token: str | None = None,
+        on_lost: OnLost = "go-on",
+        lost_after: float = 3.0,
+        hold_action: Any = None,
+        patience: float | None = None,
+        wait: float = 0.0,
+        action_names: Sequence[str] = (),
+        dimensions: int = 0,
+        first_action: int = 0,
+        policy: Any = None,
+        environment: str | None = None,
+    ) -> None:
+        """`address`: http://host:port of the server. `token`: default SAFEMARGIN_TOKEN.
+
+        `on_lost`: without a word from the server for `lost_after` seconds, go on alone, hold
+        (return `hold_action`, or wait if that is None) or stop (raise OverseerLost). `patience`:
+        a person who has taken over and does not act for so many seconds is passed over; None:
+        wait. `wait`: seconds that a call waits for somebody to take over. `dimensions`: of
+        continuous actions. `policy`: it or its identity, for the server to check its margins.
+        InvalidInput where the server refuses the agent; one that is away is not an error, and if
+        it refuses the agent later, that is in `last_error` and tried again.
+        """
+        if not is_address(address, ("http", "https", "ws", "wss")):
+            raise InvalidInput(f"the server's address must be like http://host:8718, got {address}")
+        parts = urlsplit(address)
+        if not lost_after > 0 or (patience is not None and not patience >= 0) or not wait >= 0:
+            raise InvalidInput("lost_after must be above 0 s, patience and wait at least 0 s")
+        secure = parts.scheme in ("https", "wss")
+        self._address = f"{'wss' if secure else 'ws'}://{parts.netloc}/agents"
+        self._token = token if token is not None else os.environ.get("SAFEMARGIN_TOKEN", "")
+        self.name = name
+        self.on_lost = check_on_lost(on_lost)
+        self.lost_after = lost_after
+        self.hold_action = hold_action
+        self.patience = patience
+        self.wait = wait
+        self.sent = 0
+        """Messages handed to the network."""
+        self.dropped = 0
+        """Messages that gave way to newer ones while nothing could be sent."""
+        self.acknowledged = 0
+        """Decisions that the server says it has."""
+        self.last_error = ""
+        """What the server or the network complained of last."""
+        self.steering = Steering()
+        self._hello = {
+            "kind": "hello",
+            "name": name,
+            "instance": secrets.token_hex(8),
+            "action_names": list(action_names),
+            "dimensions": dimensions,
+            "first_action": first_action,
+            "policy": policy if isinstance(policy, str) else getattr(policy, "identity", None),
+            "environment": environment,
+            "on_lost": on_lost,
+        }
+        self._outgoing: queue.Queue[str | bytes | None] = queue.Queue(LONGEST_QUEUE)
+        self._heard_at = -math.inf
+        self._refused: str | None = None
+        self._answered = threading.Event()  # welcomed, refused, or not in time
+        self._answering = threading.Lock()
+        self._closing = threading.Event()
+        self._connection: Any = None
+        self._episode = self._step = 0
+        self._pictured = -math.inf
+        self._thread = threading.Thread(target=self._work, name=f"overseer {name}", daemon=True)
+        try:
+            import websockets.sync.client  # noqa: F401
+        except ImportError as error:
+            raise MissingExtra("a remote overseer", extra="web") from error
+        self._thread.start()
+        self._answered.wait(lost_after)
+        with self._answering:  # from here on no refusal is final
+            self._answered.set()
+        if self._refused is not None:
+            self.close()
+            raise InvalidInput(f"the server refuses {name!r}: {self._refused}")
+
+    # -- the agent's side ----------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing was heard from the server for `lost_after` seconds."""
+        return time.monotonic() - self._heard_at > self.lost_after
+
+    def __call__(self, observation: Any, scores: Any, decision: Any, env: Any) -> Any:
+        """As the overseer of `Overseen`: the person's action, or None for the agent's own."""
+        row = np.asarray(scores)
+        discrete = hasattr(env.action_space, "n") and row.ndim == 1
+        start = int(getattr(env.action_space, "start", 0))
+        own = start + int(row.argmax()) if discrete else None
+        if not self._hello["action_names"] and discrete:
+            self._introduce(env, int(env.action_space.n), start)
+        picture = None
+        if self.wants_picture and getattr(env, "render_mode", None) == "rgb_array":
+            picture = env.render()
+        answered, action = self._ask(own, scores, decision, picture)
+        return action if answered else None
+
+    def decide(
+        self,
+        own: Any,
+        *,
+        scores: npt.ArrayLike | None = None,
+        decision: Any = None,
+        picture: Any = None,
+    ) -> Any:
+        """The action to take: the agent's `own`, or that of the person who has it.
+
+        `decision` is what a monitor here said; without one, the server's monitor looks at the
+        `scores`. `picture`: an array [height, width, 3] of bytes, or a JPEG or PNG file; it is
+        sent only where `wants_picture`. OverseerLost where the agent must stop.
+        """
+        answered, action = self._ask(own, scores, decision, picture)
+        return action if answered and action is not None else own
+
+    @property
+    def wants_picture(self) -> bool:
+        """Whether somebody looks, and the last picture is old enough for the next."""
+        every = self.steering.picture_every
+        return every is not None and time.monotonic() - self._pictured >= every
+
+    def end_episode(self) -> None:
+        """The episode is over."""
+        self._put(json.dumps({"kind": "ended", "episode": self._episode}))
+        self._episode += 1
+        self._step = 0
+
+    def close(self) -> None:
+        """Say goodbye, and end."""
+        if self._closing.is_set():
+            return
+        self._put(json.dumps({"kind": "left"}))
+        self._put(None)
+        self._closing.set()
+        self._thread.join(2.0)
+        connection = self._connection
+        if connection is not None:
+            connection.close_socket()
+
+    def __enter__(self) -> RemoteOverseer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, own: Any, scores: Any, decision: Any, picture: Any) -> tuple[bool, Any]:
+        """(True, a person's action), or (False, None): the agent's own."""
+        step, self._step = self._step, self._step + 1
+        report = self._report(step, own, scores, decision)
+        if picture is not None and self.wants_picture:
+            self._show(step, picture)
+        told = self.steering.taken
+        self._put(json.dumps({**report, "waits": told}))
+        if decision is not None and decision.began and not told and self.wait:
+            self.steering.wait_for_person(self.wait, given_up=lambda: self.lost)
+        while True:
+            if self.steering.stopped is not None:
+                raise OverseerLost(f"{self.name} is to stop: {self.steering.stopped}")
+            if self.lost or self._closing.is_set():
+                if self.on_lost == "go-on":
+                    return False, None
+                if self._closing.is_set():
+                    raise OverseerLost(f"{self.name} stops: its overseer was closed")
+                if self.on_lost == "stop":
+                    raise OverseerLost(
+                        f"{self.name} stops: nothing was heard from {self._address} for "
+                        f"{self.lost_after:g} s ({self.last_error or 'no answer'})"
+                    )
+                if self.hold_action is not None:
+                    return True, self.hold_action
+                time.sleep(LOOK_AGAIN)
+                continue
+            if not self.steering.taken:
+                return False, None
+            if not told:
+                self._put(json.dumps({**report, "waits": True}))
+            told = False
+            answered, action = self.steering.wait(
+                self._episode,
+                step,
+                given_up=lambda: self.lost or self._closing.is_set(),
+                patience=REPEAT if self.patience is None else self.patience,
+            )
+            if answered:
+                return True, action
+            if self.patience is not None and self.steering.taken and not self.lost:
+                return False, None
+
+    def _report(self, step: int, own: Any, scores: Any, decision: Any) -> dict[str, Any]:
+        report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
+        if scores is not None:
+            report["scores"] = [_finite(value) for value in np.ravel(scores).tolist()]
+        if own is not None:
+            given = np.asarray(own)
+            report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
+        if decision is not None:
+            told = decision.call or decision.outside or decision.void
+            report |= {
+                "margin": int(decision.margin),
+                "proxy": _finite(float(decision.proxy)),
+                "call": bool(decision.call),
+                "outside": bool(decision.outside),
+                "muted": bool(decision.muted),
+                "void": bool(decision.void),
+                "why": decision.why if told else "",
+            }
+        return report
+
+    def _show(self, step: int, picture: Any) -> None:
+        from safemargin.monitor.pictures import as_picture
+
+        self._pictured = time.monotonic()
+        self._put(b"P" + step.to_bytes(4, "big") + as_picture(picture))
+
+    def _introduce(self, env: Any, count: int, start: int) -> None:
+        from safemargin.monitor.overseers import action_names
+
+        names = action_names(env, count)
+        self._hello["first_action"] = start
+        self._hello["action_names"] = [
+            name or f"action {start + place}" for place, name in enumerate(names)
+        ]
+        self._put(json.dumps({**self._hello, "kind": "about"}))
+
+    def _put(self, message: str | bytes | None) -> None:
+        while True:
+            try:
+                self._outgoing.put_nowait(message)
+                return
+            except queue.Full:
+                try:
+                    self._outgoing.get_nowait()
+                    self.dropped += 1
+                except queue.Empty:
+                    continue
+
+    def _forget(self) -> None:
+        """What could not be told in time is of no use to anybody who watches now."""
+        while self._outgoing.qsize() > 1 and not self._closing.is_set():
+            self._outgoing.get_nowait()
+            self.dropped += 1
+
+    # -- the network's side --------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Connect, talk, and connect again, until the end."""
+        pause = FASTEST_TRY
+        while not self._closing.is_set() and self._refused is None:
+            began = time.monotonic()
+            try:
+                self._talk()
+            except Exception as error:  # noqa: BLE001  whatever it is, the agent must not notice
+                self._note(error)
+            if time.monotonic() - began > SLOWEST_TRY:
+                pause = FASTEST_TRY
+            if self._refused is None:
+                self._closing.wait(pause)
+            pause = min(2 * pause, SLOWEST_TRY)
+
+    def _talk(self) -> None:
+        from websockets.sync.client import connect
+
+        with connect(
+            self._address,
+            additional_headers={"Authorization": f"Bearer {self._token}"},
+            open_timeout=self.lost_after,
+            close_timeout=0.5,
+            compression=None,
+            max_queue=64,
+        ) as connection:
+            self._forget()
+            connection.send(json.dumps(self._hello))
+            self._connection = connection
+            reader = threading.Thread(target=self._listen, args=(connection,), daemon=True)
+            reader.start()
+            while reader.is_alive():
+                try:
+                    message = self._outgoing.get(timeout=0.2)
+                except queue.Empty:
+                    continue
+                if message is None:
+                    reader.join(1.0)  # the server says goodbye, too
+                    return
+                connection.send(message)
+                self.sent += 1
+
+    def _listen(self, connection: Any) -> None:
+        welcome = False
+        try:
+            for text in connection:
+                message = json.loads(text)
+                kind = message.get("kind")
+                welcome = welcome or kind == "welcome"
+                if welcome:  # a server that refuses the agent is as good as lost
+                    self._heard_at = time.monotonic()
+                if kind == "welcome":
+                    # What the last connection said is no longer sure; the server says it anew.
+                    if not message.get("taken"):
+                        self.steering.heard({"kind": "free"})
+                    self._answered.set()
+                elif kind == "beat":
+                    self.acknowledged = int(message.get("decisions", 0))
+                elif kind in ("error", "closed"):
+                    self.last_error = str(message.get("text", ""))
+                    if kind == "closed":
+                        self._refuse()
+                else:
+                    self.steering.heard(message)
+        except Exception as error:  # noqa: BLE001
+            self._note(error)
+        finally:
+            self.steering.wake()
+
+    def _note(self, error: Exception) -> None:
+        response = getattr(error, "response", None)
+        if response is not None and response.status_code in (401, 403):
+            said = bytes(response.body or b"").decode(errors="replace").strip()
+            self.last_error = said or f"HTTP {response.status_code}"
+            self._refuse()
+            return
+        self.last_error = f"{type(error).__name__}: {error}"
+
+    def _refuse(self) -> None:
+        """Final while the constructor waits; later on, a name or token may be put right again."""
+        with self._answering:
+            if not self._answered.is_set():
+                self._refused = self.last_error
+                self._answered.set()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,313 @@
+"""Action scores → proxy values: cheap numbers that tell how much an action matters (§ 2).
+
+Higher always means more critical. A proxy sees the agent's own view only: its scores, the last
+observations, and, where it asks for them, the perturbation lengths n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Array, Floats
+from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, did_you_mean, told
+
+if TYPE_CHECKING:
+    from safemargin.policies.base import ScoreKind
+
+ALL_KINDS: tuple[ScoreKind, ...] = ("q", "logits", "gaussian", "actions")
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A named proxy.
+
+    A user's `function(scores, history, n)` gets the scores of one step, the last `history`
+    observations (newest last, fewer at the start of an episode), and n or None; it returns a
+    number. A `vectorised` one is `function(scores, action_space)` over all steps at once.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    kinds: tuple[ScoreKind, ...]
+    """The kinds of scores it can be computed from."""
+    description: str = ""
+    """With the unit: the label of an axis."""
+    history: int = 0
+    """How many of the last observations the function wants to see."""
+    per_n: bool = False
+    """Whether the value depends on the perturbation length n."""
+    vectorised: bool = False
+
+    @property
+    def label(self) -> str:
+        """For an axis: the description, or the name without one."""
+        return self.description or self.name
+
+    def __post_init__(self) -> None:
+        if not self.name or not callable(self.function):
+            raise InvalidInput(f"proxy {self.name!r}: needs a name and a function")
+        unknown = [kind for kind in self.kinds if kind not in ALL_KINDS]
+        if unknown or not self.kinds:
+            raise InvalidInput(
+                f"proxy {self.name!r}: kinds must be some of {', '.join(ALL_KINDS)}, "
+                f"got {list(self.kinds)}"
+            )
+        if self.history < 0:
+            raise InvalidInput(f"proxy {self.name!r}: history must be at least 0")
+        if self.vectorised and (self.history or self.per_n):
+            raise InvalidInput(f"proxy {self.name!r}: a vectorised proxy sees scores only")
+
+
+def q_range(scores: Floats, action_space: Any = None) -> Floats:
+    """max Q − min Q (Lin 2017)."""
+    return np.asarray(scores.max(axis=-1) - scores.min(axis=-1))
+
+
+def q_advantage_over_mean(scores: Floats, action_space: Any = None) -> Floats:
+    """max Q − mean Q (Huang 2018)."""
+    return np.asarray(scores.max(axis=-1) - scores.mean(axis=-1))
+
+
+def q_variance(scores: Floats, action_space: Any = None) -> Floats:
+    """The variance of Q over actions, each weighted alike (Spielberg 2018)."""
+    return np.asarray(scores.var(axis=-1))
+
+
+def log_prob_range(scores: Floats, action_space: Any = None) -> Floats:
+    """max − min of the log-probabilities; for a Gaussian, over the box of actions."""
+    if scores.ndim == 2:  # the normaliser is the same for all actions and cancels
+        return np.asarray(scores.max(axis=-1) - scores.min(axis=-1))
+    low, high = _bounds(action_space, scores.shape[-1])
+    mean, log_std = scores[:, 0], scores[:, 1]  # [steps, dims]
+    # Each dimension by itself: the density is highest at the point of [low, high] nearest to the
+    # mean and lowest at the farther end.
+    nearest = np.abs(mean - np.clip(mean, low, high))
+    farthest = np.maximum(np.abs(mean - low), np.abs(high - mean))
+    with np.errstate(over="ignore"):  # inf is reported with its step by proxy_values
+        return np.asarray(((farthest**2 - nearest**2) / (2 * np.exp(2 * log_std))).sum(axis=-1))
+
+
+def prob_range(scores: Floats, action_space: Any = None) -> Floats:
+    """max − min of the probabilities (Lin 2017)."""
+    probabilities = np.exp(log_softmax(scores))
+    return np.asarray(probabilities.max(axis=-1) - probabilities.min(axis=-1))
+
+
+def certainty(scores: Floats, action_space: Any = None) -> Floats:
+    """Minus the entropy of the action distribution: a sure agent is a critical one."""
+    if scores.ndim == 3:  # differential entropy of independent Gaussians
+        return np.asarray(-(scores[:, 1] + 0.5 * math.log(2 * math.pi * math.e)).sum(axis=-1))
+    log_probabilities = log_softmax(scores)
+    return np.asarray((np.exp(log_probabilities) * log_probabilities).sum(axis=-1))
+
+
+def log_softmax(logits: Floats) -> Floats:
+    """Log-probabilities [..., actions]; the largest logit is subtracted so that none overflows."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+PROXIES: dict[str, Proxy] = {
+    proxy.name: proxy
+    for proxy in (
+        Proxy("q_range", q_range, ("q",), "max Q − min Q (reward units)", vectorised=True),
+        Proxy(
+            "q_advantage_over_mean",
+            q_advantage_over_mean,
+            ("q",),
+            "max Q − mean Q (reward units)",
+            vectorised=True,
+        ),
+        Proxy("q_variance", q_variance, ("q",), "variance of Q (reward units²)", vectorised=True),
+        Proxy(
+            "log_prob_range",
+            log_prob_range,
+            ("logits", "gaussian"),
+            "max − min log-probability (nats)",
+            vectorised=True,
+        ),
+        Proxy("prob_range", prob_range, ("logits",), "max − min probability", vectorised=True),
+        Proxy("certainty", certainty, ("logits", "gaussian"), "−entropy (nats)", vectorised=True),
+    )
+}
+"""All proxies by name, the user's own included."""
+
+_DEFAULTS: dict[str, str] = {
+    "q": "q_range",
+    "logits": "log_prob_range",
+    "gaussian": "log_prob_range",
+}
+
+
+def register_proxy(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    kinds: Iterable[ScoreKind],
+    description: str = "",
+    history: int = 0,
+    per_n: bool = False,
+) -> Proxy:
+    """Add a proxy of one's own: `function(scores [actions], history, n or None) -> float`."""
+    if name in PROXIES:
+        raise InvalidInput(f"a proxy called {name!r} exists already; choose another name")
+    proxy = Proxy(name, function, tuple(kinds), description, history, per_n)
+    PROXIES[name] = proxy
+    return proxy
+
+
+def find_proxy(source: str | Proxy) -> Proxy:
+    """The proxy that a name, a 'file.py:function' text or a Proxy stands for."""
+    if isinstance(source, Proxy):
+        return source
+    if source in PROXIES:
+        return PROXIES[source]
+    if ":" not in source and not source.endswith(".py"):
+        raise InvalidInput(f"proxy {source!r} is unknown; {did_you_mean(source, PROXIES)}")
+    from safemargin.core.importing import locate
+
+    value = locate(source, what="proxy")
+    if isinstance(value, Proxy):
+        return value
+    if not callable(value):
+        raise InvalidInput(
+            f"proxy {source!r}: expected a Proxy or a function of (scores, history, n), "
+            f"got {type(value).__name__}"
+        )
+    # A bare function cannot say what it needs: it sees the newest observation, and no n.
+    return Proxy(source.rpartition(":")[2], value, ALL_KINDS, history=1)
+
+
+def default_proxy(kind: ScoreKind) -> str:
+    """The paper's proxy for a kind of scores."""
+    if kind not in _DEFAULTS:
+        raise InvalidInput(
+            f"no proxy is built in for a policy whose scores are {kind!r}; "
+            "name one of your own as 'file.py:function'"
+        )
+    return _DEFAULTS[kind]
+
+
+def proxies_for(kind: ScoreKind, extra: Iterable[str | Proxy] = ()) -> tuple[Proxy, ...]:
+    """All proxies that apply to a kind of scores, and those asked for besides."""
+    chosen = {name: proxy for name, proxy in PROXIES.items() if kind in proxy.kinds}
+    for source in extra:
+        proxy = find_proxy(source)
+        if kind not in proxy.kinds:
+            raise InvalidInput(
+                f"proxy {proxy.name!r} needs scores of kind {' or '.join(proxy.kinds)}, "
+                f"and the policy gives {kind}"
+            )
+        if chosen.get(proxy.name, PROXIES.get(proxy.name, proxy)) != proxy:
+            raise InvalidInput(f"two proxies are called {proxy.name!r}; rename one of them")
+        chosen[proxy.name] = proxy
+    return tuple(chosen.values())
+
+
+def proxy_values(
+    proxy: Proxy,
+    scores: npt.NDArray[Any],
+    *,
+    observations: Sequence[Any] | Array | None = None,
+    n_values: Sequence[int] = (),
+    action_space: Any = None,
+    first_step: int = 0,
+) -> Floats:
+    """A proxy's values over steps: [steps], or [steps, n] where it looks at n.
+
+    `scores` are [steps, actions] (or [steps, 2, dims]), `observations` [steps, ...]. A value that
+    is not finite is a PolicyFault that names the step, counted from `first_step`.
+    """
+    exact = np.asarray(scores, dtype=np.float64)
+    if proxy.vectorised:
+        values = np.asarray(proxy.function(exact, action_space), dtype=np.float64)
+        _require_finite(proxy, values, first_step)
+        return values
+    if proxy.history and observations is None:
+        raise InvalidInput(f"proxy {proxy.name!r} needs the observations of the episode")
+    rows = []
+    for step in range(len(exact)):
+        seen: list[Any] = []
+        if proxy.history and observations is not None:
+            start = max(0, step + 1 - proxy.history)
+            seen = [observations[past] for past in range(start, step + 1)]
+        rows.append(
+            proxy_at(
+                proxy,
+                exact[step],
+                history=seen,
+                n_values=n_values,
+                action_space=action_space,
+                step=first_step + step,
+            )
+        )
+    shape = (len(exact), len(n_values)) if proxy.per_n else (len(exact),)
+    return np.asarray(rows, dtype=np.float64).reshape(shape)
+
+
+def proxy_at(
+    proxy: Proxy,
+    scores: npt.NDArray[Any],
+    *,
+    history: Sequence[Any] = (),
+    n_values: Sequence[int] = (),
+    action_space: Any = None,
+    step: int = 0,
+) -> float | Floats:
+    """A proxy's value at one step, from scores [actions]: a number, or [n] where it looks at n."""
+    exact = np.asarray(scores, dtype=np.float64)
+    if proxy.vectorised:
+        values = proxy_values(proxy, exact[None], action_space=action_space, first_step=step)
+        return float(values[0])
+    if proxy.per_n and not n_values:
+        raise InvalidInput(f"proxy {proxy.name!r} looks at n: pass n_values")
+    results = []
+    for n in n_values if proxy.per_n else (None,):
+        try:
+            results.append(float(proxy.function(exact, list(history), n)))
+        except SafemarginError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise PolicyFault(
+                f"proxy {proxy.name!r} failed at step {step}: {told(error)}"
+            ) from error
+    values = np.asarray(results, dtype=np.float64)
+    _require_finite(proxy, values[None], step)
+    return values if proxy.per_n else float(values[0])
+
+
+def _require_finite(proxy: Proxy, values: Floats, first_step: int) -> None:
+    """values: [steps] or [steps, n]."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        place = np.argwhere(~finite)[0]
+        raise PolicyFault(
+            f"proxy {proxy.name!r} is {values[tuple(place)]} at step {first_step + int(place[0])}; "
+            "a proxy must be a finite number"
+        )
+
+
+def _bounds(action_space: Any, dims: int) -> tuple[Floats, Floats]:
+    """The box of actions as two arrays [dims]."""
+    low, high = getattr(action_space, "low", None), getattr(action_space, "high", None)
+    if low is None or high is None:
+        raise InvalidInput("log_prob_range of a Gaussian policy needs the box of actions")
+    lower = np.asarray(low, dtype=np.float64).reshape(-1)
+    upper = np.asarray(high, dtype=np.float64).reshape(-1)
+    if lower.size != dims or not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+        raise InvalidInput(
+            f"log_prob_range of a Gaussian policy needs a bounded box of {dims} dimensions, "
+            f"got low {lower.tolist()} and high {upper.tolist()}"
+        )
+    return lower, upper
+
+
+def single_values(values: Floats) -> Floats:
+    """One value a step; of a proxy that looks at n, that for the smallest n."""
+    return values if values.ndim == 1 else values[:, 0]

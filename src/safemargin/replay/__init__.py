@@ -1,0 +1,1 @@
+"""Recorded episodes, replayed: pictures, what-if trials, highlights."""

@@ -1,0 +1,138 @@
+"""Words and lines on pictures: what a clip and a contact sheet show besides the game."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from safemargin.core.records import Floats
+from safemargin.replay.pictures import Picture
+
+HEIGHT = 420
+"""Of the picture in a clip; small ones are enlarged by whole factors, so that pixels stay sharp."""
+
+STRIP = 118
+PAPER, INK, QUIET, ALARM, LINE = "#16181b", "#f0f0ee", "#9aa0a8", "#ff6b5e", "#7fb0ff"
+
+
+class ClipPainter:
+    """Draws the pictures of one clip: the game, and under it the proxy with the margin."""
+
+    def __init__(
+        self,
+        *,
+        title: str,
+        proxies: Floats,  # [steps of the clip], perhaps one less than pictures
+        margins: Sequence[str] | None,  # as many, or None
+        first_step: int,
+        moment: int,
+        size: tuple[int, int],  # height, width
+    ) -> None:
+        self.title = title
+        self.proxies, self.margins = proxies, margins
+        self.first_step, self.moment = first_step, moment
+        self.scale = scale_to(size[0], HEIGHT)
+        self.picture_size = _even(size[1] * self.scale), _even(size[0] * self.scale)
+        self.width = max(self.picture_size[0], 440)
+        self._curve = self._points()
+
+    def paint(self, picture: Picture, step: int) -> Picture:
+        """One picture of the clip."""
+        width, (picture_width, picture_height) = self.width, self.picture_size
+        sheet = Image.new("RGB", (width, picture_height + STRIP), PAPER)
+        sheet.paste(enlarge(picture, self.picture_size), ((width - picture_width) // 2, 0))
+        ink = ImageDraw.Draw(sheet)
+        here = min(step - self.first_step, len(self.proxies) - 1)
+        top = picture_height + 10
+        ink.text((12, top), self.title.format(step=f"{step:,}"), font=font(13), fill=INK)
+        told = f"proxy {self.proxies[here]:.3g}"
+        if self.margins is not None:
+            told = f"margin {self.margins[here]}   {told}"
+        at_moment = step == self.moment
+        colour = ALARM if at_moment and not self._unknown else INK if at_moment else QUIET
+        ink.text((width - 12, top), told, font=font(13, bold=at_moment), fill=colour, anchor="ra")
+        self._draw_curve(ink, picture_height + 40, here)
+        if at_moment:
+            outline = QUIET if self._unknown else ALARM
+            ink.rectangle((0, 0, width - 1, picture_height - 1), outline=outline, width=4)
+        return np.asarray(sheet)
+
+    @property
+    def _unknown(self) -> bool:
+        """Whether the moment lies above every measured proxy: no alarm, but nobody knows."""
+        place = self.moment - self.first_step
+        return self.margins is not None and self.margins[place] == "?"
+
+    def _points(self) -> list[tuple[float, float]]:
+        """The proxy over the clip, in shares of the strip's width and height."""
+        low, high = float(self.proxies.min()), float(self.proxies.max())
+        span = (high - low) or 1.0
+        last = max(len(self.proxies) - 1, 1)
+        return [
+            (place / last, 1 - (value - low) / span)
+            for place, value in enumerate(self.proxies.tolist())
+        ]
+
+    def _draw_curve(self, ink: ImageDraw.ImageDraw, top: int, here: int) -> None:
+        left, right, bottom = 12, self.width - 12, top + STRIP - 56
+        points = [(left + x * (right - left), top + y * (bottom - top)) for x, y in self._curve]
+        if len(points) > 1:
+            ink.line(points, fill="#3d444d", width=2)
+            ink.line(points[: here + 1], fill=LINE, width=2)
+        x, y = points[min(self.moment - self.first_step, len(points) - 1)]
+        ink.ellipse((x - 4, y - 4, x + 4, y + 4), outline=ALARM, width=2)
+        x, y = points[here]
+        ink.line((x, top - 2, x, bottom + 2), fill=INK, width=1)
+
+
+def contact_sheet(stills: list[tuple[Picture, str]], *, columns: int = 5) -> Image.Image:
+    """All moments on one picture, each with its caption."""
+    columns = min(columns, len(stills))
+    cell, line = 240, 18
+    rows = math.ceil(len(stills) / columns)
+    smalls = [_fitting(picture, cell) for picture, _ in stills]
+    high = max(small.height for small in smalls)
+    caption = 8 + line * max(text.count("\n") + 1 for _, text in stills)
+    sheet = Image.new("RGB", (columns * (cell + 12) + 12, rows * (high + caption + 12) + 12), PAPER)
+    ink = ImageDraw.Draw(sheet)
+    for place, (small, (_, text)) in enumerate(zip(smalls, stills, strict=True)):
+        x = 12 + place % columns * (cell + 12)
+        y = 12 + place // columns * (high + caption + 12)
+        sheet.paste(small, (x + (cell - small.width) // 2, y + high - small.height))
+        ink.multiline_text((x, y + high + 4), f"{place + 1}. {text}", font=font(13), fill=INK)
+    return sheet
+
+
+def _fitting(picture: Picture, cell: int) -> Image.Image:
+    height, width = picture.shape[:2]
+    factor = min(cell / width, cell / height)
+    return enlarge(picture, (round(width * factor), round(height * factor)))
+
+
+def enlarge(picture: Picture, size: tuple[int, int]) -> Image.Image:
+    """A picture in another size, hard-edged when it grows."""
+    grows = size[0] >= picture.shape[1]
+    way = Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS
+    return Image.fromarray(picture).resize(size, way)
+
+
+def scale_to(height: int, wanted: int) -> float:
+    """The factor that brings a height near to the wanted one: whole where it enlarges."""
+    return max(1, round(wanted / height)) if height < wanted else wanted / height
+
+
+@cache
+def font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """A font that comes with matplotlib, so that it is there."""
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
+
+
+def _even(length: float) -> int:
+    return 2 * round(length / 2)

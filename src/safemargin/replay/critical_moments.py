@@ -1,0 +1,120 @@
+"""The most critical of the moments that a study has measured, and what was seen there."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from safemargin.core.records import Floats
+from safemargin.errors import InvalidInput
+from safemargin.replay.recordings import Recordings
+from safemargin.replay.stills import Wanted, take_stills
+from safemargin.replay.summaries import Outline
+from safemargin.study.study import Study
+
+
+@dataclass(frozen=True, eq=False)
+class CriticalMoment:
+    """One measured moment."""
+
+    episode: str
+    step: int
+    steps: int
+    """Of its episode."""
+    proxy: float | Floats  # [n] where the proxy looks at n
+    losses: Floats  # [n] the mean loss for each n
+    half_widths: Floats  # [n]
+    command: str
+    """What opens this moment in the explorer."""
+    picture: bytes | None = None
+    """JPEG, or None where there is none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the picture as a data address."""
+        shown = None
+        if self.picture is not None:
+            shown = "data:image/jpeg;base64," + base64.b64encode(self.picture).decode()
+        return {
+            "episode": self.episode,
+            "step": self.step,
+            "steps": self.steps,
+            "proxy": self.proxy.tolist() if isinstance(self.proxy, np.ndarray) else self.proxy,
+            "losses": self.losses.tolist(),
+            "half_widths": [
+                width if np.isfinite(width) else None for width in self.half_widths.tolist()
+            ],
+            "command": self.command,
+            "picture": shown,
+        }
+
+
+def most_critical(study: Study, recordings: Recordings, top: int) -> list[CriticalMoment]:
+    """The moments that lose most, averaged over all n.
+
+    Of copies, which agree in proxy and losses to the last bit, only one.
+    """
+    by_name = {outline.name: outline for outline in recordings.outlines()}
+    tuples = study.tuples()
+    names = _episode_names(study, len(tuples))
+    found: list[CriticalMoment] = []
+    seen: set[bytes] = set()
+    for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
+        outline, step = by_name[names[row]], int(tuples.steps[row])
+        proxy = tuples.proxies[row]
+        looks = np.asarray(proxy).tobytes() + tuples.criticalities[row].tobytes()
+        if len(found) == top:
+            break
+        if looks in seen:
+            continue
+        seen.add(looks)
+        found.append(
+            CriticalMoment(
+                episode=outline.name,
+                step=step,
+                steps=outline.steps,
+                proxy=float(proxy) if np.ndim(proxy) == 0 else np.asarray(proxy),
+                losses=tuples.criticalities[row],
+                half_widths=tuples.half_widths[row],
+                command=_explore(study, recordings, outline, step),
+            )
+        )
+    return found
+
+
+def with_pictures(
+    study: Study,
+    recordings: Recordings,
+    moments: list[CriticalMoment],
+    advance: Callable[[], None],
+) -> tuple[list[CriticalMoment], str | None]:
+    """The moments as they looked, as far as that can be shown, and why not where it cannot."""
+    try:
+        spec = study.environment_spec
+    except InvalidInput as error:
+        return moments, f"no pictures: {error}"
+    wanted = [Wanted(recordings.open(moment.episode), moment.step) for moment in moments]
+    stills = take_stills(spec, wanted, advance)
+    shown = [
+        replace(moment, picture=still.jpeg) for moment, still in zip(moments, stills, strict=True)
+    ]
+    return shown, next((still.fault for still in stills if still.fault is not None), None)
+
+
+def _explore(study: Study, recordings: Recordings, outline: Outline, step: int) -> str:
+    name = outline.name if recordings.has_lives else f'"{outline.phase} {outline.index}"'
+    return f"safemargin explore {shlex.quote(str(study.path))} --episode {name} --step {step}"
+
+
+def _episode_names(study: Study, count: int) -> list[str]:
+    """The episode of each row of `study.tuples()`: they are in the same order."""
+    rows = study.store.query(
+        "SELECT phase, episode, life FROM estimates GROUP BY phase, episode, life "
+        "HAVING COUNT(*) = ? ORDER BY phase, episode, life",
+        len(study.settings.n_values),
+    )
+    return [f"{phase}-{index}-{life}" for phase, index, life in rows][:count]

@@ -1,0 +1,184 @@
+"""Pictures of whole episodes, filmed in the background and kept up to a number of bytes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+
+from safemargin.errors import NoPictures, SafemarginError
+from safemargin.replay.pictures import Camera, encode
+from safemargin.replay.recordings import Recording
+
+PIECE = 24
+"""So many pictures are taken before it is asked again what is wanted most."""
+
+BEFORE = 8
+"""A wanted picture is filmed with so many before it: people step back to see how it came about."""
+
+
+@dataclass(eq=False)
+class Reel:
+    """The pictures of one recording, as far as they are filmed."""
+
+    recording: Recording
+    pictures: list[bytes | None] = field(default_factory=list)  # [steps + 1]
+    taken: int = 0
+    size: int = 0
+    fault: str | None = None
+
+    def __post_init__(self) -> None:
+        self.pictures = [None] * (self.recording.episode.steps + 1)
+
+    def missing_from(self, step: int) -> int | None:
+        """The first missing picture from a step on, else the first of all; None: it is complete."""
+        if self.taken == len(self.pictures) or self.fault is not None:
+            return None
+        for place in chain(range(step, len(self.pictures)), range(step)):
+            if self.pictures[place] is None:
+                return place
+        return None
+
+
+class Films:
+    """Films what is asked for first, and then the rest of the same episode."""
+
+    def __init__(self, make_camera: Callable[[], Camera], *, most_bytes: int = 256_000_000) -> None:
+        self._make_camera = make_camera
+        self._most_bytes = most_bytes
+        self._reels: OrderedDict[str, Reel] = OrderedDict()  # the last used one at the end
+        self._wanted: tuple[Reel, int] | None = None
+        self._looking_at = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self.fault: str | None = None
+        """Why there are no pictures at all."""
+        self.action_names: list[str] = []
+        self.ready = False
+        """Whether it is known what the environment draws and calls its actions."""
+        self._thread = threading.Thread(target=self._work, name="films", daemon=True)
+        self._thread.start()
+
+    def picture(self, recording: Recording, step: int, *, seconds: float = 60.0) -> bytes:
+        """The picture at a step, as JPEG; waits for it where it is not filmed yet."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            reel = self._reel(recording)
+            while (found := reel.pictures[step]) is None:
+                if self.fault is not None or reel.fault is not None:
+                    raise NoPictures(self.fault or reel.fault or "")
+                if self._closed:
+                    raise NoPictures("no pictures: the explorer has ended")
+                if time.monotonic() > deadline:
+                    raise NoPictures(f"the picture of step {step} took longer than {seconds:g} s")
+                self._wanted, self._looking_at = (reel, step), step
+                self._changed.notify_all()
+                self._changed.wait(0.5)
+            self._looking_at = step
+            return found
+
+    def begin(self, recording: Recording, step: int = 0) -> None:
+        """Film a recording, from a step on, without waiting for it."""
+        with self._changed:
+            self._wanted, self._looking_at = (self._reel(recording), step), step
+            self._changed.notify_all()
+
+    def taken(self, recording: Recording) -> tuple[int, str | None]:
+        """How many pictures of a recording there are, and why there will be no more."""
+        with self._changed:
+            reel = self._reels.get(recording.name)
+            if reel is None:
+                return 0, self.fault
+            return reel.taken, self.fault or reel.fault
+
+    def stop(self) -> None:
+        """Film no more; those who wait for a picture hear of it."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def close(self, *, seconds: float = 5.0) -> bool:
+        """Stop filming; whether that has come to an end within the time."""
+        self.stop()
+        self._thread.join(timeout=seconds)
+        return not self._thread.is_alive()
+
+    def _reel(self, recording: Recording) -> Reel:
+        reel = self._reels.get(recording.name)
+        if reel is None:
+            reel = self._reels[recording.name] = Reel(recording)
+        self._reels.move_to_end(recording.name)
+        return reel
+
+    def _work(self) -> None:
+        try:
+            camera = self._make_camera()
+        except SafemarginError as error:
+            with self._changed:
+                self.fault, self.ready = str(error), True
+                self._changed.notify_all()
+            return
+        self.action_names, self.ready = camera.action_names, True
+        try:
+            while True:
+                with self._changed:
+                    while (place := self._next(camera)) is None and not self._closed:
+                        self._changed.wait()
+                    if self._closed or place is None:
+                        return
+                self._film(camera, *place)
+        except Exception as error:  # noqa: BLE001 — those who wait must hear of it
+            with self._changed:
+                self.fault = f"no pictures: {type(error).__name__}: {error}"
+                self._changed.notify_all()
+        finally:
+            camera.close()
+
+    def _next(self, camera: Camera) -> tuple[Reel, int] | None:
+        """The reel to go on with, and where."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            reel, step = wanted
+            begin = max(0, step - BEFORE) if camera.jumps else 0
+            if (missing := reel.missing_from(begin)) is not None:
+                return reel, missing
+        if not self._reels:
+            return None
+        reel = next(reversed(self._reels.values()))
+        if reel.size >= self._most_bytes:  # of such an episode only what is asked for
+            return None
+        missing = reel.missing_from(self._looking_at if camera.jumps else 0)
+        return None if missing is None else (reel, missing)
+
+    def _film(self, camera: Camera, reel: Reel, first: int) -> None:
+        for step in range(first, min(first + PIECE, len(reel.pictures))):
+            if reel.pictures[step] is not None:
+                continue
+            try:
+                picture = encode(camera.look(reel.recording, step))
+            except SafemarginError as error:
+                camera.forget()
+                with self._changed:
+                    reel.fault = str(error)
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                reel.pictures[step] = picture
+                reel.taken += 1
+                reel.size += len(picture)
+                self._changed.notify_all()
+                if self._closed:
+                    return
+        self._looking_at = step + 1  # go on from here, where nobody wants anything else
+        self._make_room(reel)
+
+    def _make_room(self, current: Reel) -> None:
+        with self._changed:
+            used = sum(reel.size for reel in self._reels.values())
+            for name in list(self._reels):
+                if used <= self._most_bytes or self._reels[name] is current:
+                    return
+                used -= self._reels.pop(name).size

@@ -1,0 +1,279 @@
+"""Short clips around the moments of lowest margin, and one sheet with all of them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.files import written_whole
+from safemargin.core.progress import Progress, Silence
+from safemargin.core.records import Floats
+from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
+from safemargin.margins.bounds.sample import check_confidence
+from safemargin.margins.fitting import NoBound
+from safemargin.margins.lookup import Margins
+from safemargin.policies.proxies import single_values
+from safemargin.replay.captions import ClipPainter, contact_sheet
+from safemargin.replay.pictures import Camera, Picture
+from safemargin.replay.recordings import Recording, Recordings
+from safemargin.replay.summaries import Outline, told_above
+from safemargin.replay.video import find_ffmpeg, write_video
+from safemargin.study.study import Study
+from safemargin.validation.heldout import typical_tolerances
+
+BEFORE, AFTER = 30, 45
+"""Steps of a clip before and after its moment."""
+
+HELD = 0.8
+"""Seconds for which a clip stands still at its moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """One moment worth a look."""
+
+    episode: str
+    step: int
+    proxy: float
+    margin: int | None
+    """None where the study allows no margins: then the proxy alone decides."""
+    outside: bool = False
+    """Its proxy lies above every measured one: the margin is 0 because nothing is known."""
+
+    @property
+    def rank(self) -> tuple[bool, int, float]:
+        """Lowest margin first, then highest proxy; what nothing is known about comes last."""
+        return self.outside, self.margin or 0, -self.proxy
+
+    @property
+    def told_margin(self) -> str:
+        """The margin for people; empty where there are none."""
+        if self.outside:
+            return "margin ?"
+        return "" if self.margin is None else f"margin {self.margin}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Granted:
+    """The margins of an episode."""
+
+    margins: npt.NDArray[np.int64]  # [steps]
+    outside: npt.NDArray[np.bool_]  # [steps]
+
+    @property
+    def ranks(self) -> Floats:
+        """To sort steps by: the margin, or infinity where nothing is known."""
+        return np.where(self.outside, np.inf, self.margins)
+
+    @property
+    def told(self) -> list[str]:
+        """For people."""
+        return [
+            "?" if outside else str(margin)
+            for margin, outside in zip(self.margins.tolist(), self.outside.tolist(), strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenHighlights:
+    """What was written, in the order of the moments: the lowest margin first."""
+
+    clips: tuple[Path, ...]
+    contact_sheet: Path
+    moments: tuple[Highlight, ...]
+    notes: tuple[str, ...]
+
+
+def write_highlights(
+    study: Study,
+    folder: str | Path,
+    *,
+    top: int = 10,
+    tolerance: float | None = None,
+    confidence: float = 0.95,
+    apart: int = 60,
+    progress: Progress | None = None,
+) -> WrittenHighlights:
+    """Clips and a contact sheet of the `top` moments; the folder is made where there is none."""
+    if top < 1:
+        raise InvalidInput(f"top must be at least 1, got {top}")
+    if apart < 1:
+        raise InvalidInput(f"apart must be at least 1, got {apart}")
+    if tolerance is not None and not tolerance >= 0:
+        raise InvalidInput(f"the tolerance must be at least 0, got {tolerance:g}")
+    find_ffmpeg()
+    study.require_trust(policy=False)
+    progress = progress or Silence()
+    progress.stage("highlights", total=top, done=0)
+    check_confidence(confidence)
+    margins, notes = _margins(study, confidence)
+    if tolerance is None:
+        typical = [1.0] if margins is None else typical_tolerances(margins.bound.upper)
+        tolerance = typical[len(typical) // 2]
+    recordings = Recordings(study)
+    moments = choose_highlights(study, recordings, margins, tolerance, top=top, apart=apart)
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{target} cannot be made: {error}") from error
+    camera = Camera(study.environment_spec)
+    clips: list[Path] = []
+    stills: list[tuple[Picture, str]] = []
+    try:
+        for place, moment in enumerate(moments):
+            recording = recordings.open(moment.episode)
+            clip = target / f"{place + 1:02}-{moment.episode}-step-{moment.step}.mp4"
+            title = recordings.title(moment.episode)
+            values = recording.episode.proxies[study.default_proxy]
+            granted = None if margins is None else _granted(margins, values, tolerance)
+            picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
+            caption = f"step {moment.step:,}, proxy {moment.proxy:.4g}"
+            caption += f", {moment.told_margin}" if moment.told_margin else ""
+            caption += "\nabove every measured proxy" if moment.outside else ""
+            stills.append((picture, f"{title}\n{caption}"))
+            clips.append(clip)
+            progress.advance(0)
+    finally:
+        camera.close()
+    sheet = target / "contact-sheet.png"
+    with written_whole(sheet) as whole:
+        contact_sheet(stills).save(whole)
+    above = None if margins is None else told_above(recordings.outlines())
+    if above is not None:
+        notes = (*notes, above)
+    if len(moments) < top:
+        notes = (*notes, f"only {len(moments)} moments lie {apart} or more steps apart")
+    if older := sorted(set(target.glob("[0-9][0-9]-*-step-*.mp4")) - set(clips)):
+        notes = (*notes, f"{len(older)} clips of an earlier run are still in {target}")
+    return WrittenHighlights(tuple(clips), sheet, tuple(moments), notes)
+
+
+def choose_highlights(
+    study: Study,
+    recordings: Recordings,
+    margins: Margins | None,
+    tolerance: float,
+    *,
+    top: int,
+    apart: int,
+) -> list[Highlight]:
+    """The steps of lowest margin, then of highest proxy, apart from one another.
+
+    Steps above every measured proxy come after all others: what is not known is no danger found.
+    Left out are the random opening and the last steps of an episode, as the study leaves them out,
+    and moments at which the policy's scores are those of a moment that is in already: copies.
+    """
+    found: list[Highlight] = []
+    for outline in recordings.outlines():
+        if outline.eligible:
+            recording = recordings.open(outline.name)
+            found += _best_of(recording, outline, study, margins, tolerance, top=top, apart=apart)
+    found.sort(key=lambda each: each.rank)
+    if not found:
+        raise StudyIncomplete(
+            f"the study in {study.path} holds no episode with a step to show; "
+            "run `safemargin collect` on it first"
+        )
+    chosen: list[Highlight] = []
+    seen: set[bytes] = set()
+    for moment in found:
+        scores = recordings.open(moment.episode).episode.scores[moment.step].tobytes()
+        if scores not in seen:
+            seen.add(scores)
+            chosen.append(moment)
+        if len(chosen) == top:
+            break
+    return chosen
+
+
+def _best_of(
+    recording: Recording,
+    outline: Outline,
+    study: Study,
+    margins: Margins | None,
+    tolerance: float,
+    *,
+    top: int,
+    apart: int,
+) -> list[Highlight]:
+    values = recording.episode.proxies[study.default_proxy]
+    proxies = single_values(values)
+    last = outline.steps - study.settings.excluded_steps
+    steps = np.arange(outline.opening, last)
+    granted = None if margins is None else _granted(margins, values, tolerance)
+    ranks = np.zeros(outline.steps) if granted is None else granted.ranks
+    order = steps[np.lexsort((-proxies[steps], ranks[steps]))]
+    chosen: list[int] = []
+    for step in order.tolist():
+        if all(abs(step - other) >= apart for other in chosen):
+            chosen.append(step)
+        if len(chosen) == top:
+            break
+    return [
+        Highlight(
+            episode=recording.name,
+            step=step,
+            proxy=float(proxies[step]),
+            margin=None if granted is None else int(granted.margins[step]),
+            outside=granted is not None and bool(granted.outside[step]),
+        )
+        for step in chosen
+    ]
+
+
+def _film(
+    camera: Camera,
+    recording: Recording,
+    moment: Highlight,
+    path: Path,
+    title: str,
+    proxies: Floats,  # [steps]
+    granted: Granted | None,
+) -> Picture:
+    """Write one clip; returns the moment's own picture."""
+    first = max(0, moment.step - BEFORE)
+    last = min(recording.episode.steps, moment.step + AFTER)
+    pictures = [camera.look(recording, step) for step in range(first, last + 1)]
+    painter = ClipPainter(
+        title=f"{title}, step {{step}}",
+        proxies=proxies[first : last + 1],
+        margins=None if granted is None else granted.told[first : last + 1],
+        first_step=first,
+        moment=moment.step,
+        size=(pictures[0].shape[0], pictures[0].shape[1]),
+    )
+    fps = camera.frames_per_second
+    shown = [painter.paint(picture, first + place) for place, picture in enumerate(pictures)]
+    cut = moment.step - first
+    held = [shown[cut]] * round(HELD * fps)
+    write_video(path, [*shown[:cut], *held, *shown[cut:]], fps=fps)
+    return pictures[cut]
+
+
+def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
+    """The study's margins, or none and the reason."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoBound)
+            margins = study.fit(confidence)
+    except SafemarginError as error:  # nothing measured yet, too few moments, equal proxies
+        return None, (f"no margins, so the proxy alone decides: {error}",)
+    if margins.bound.unbounded == 1:
+        return None, (f"no margins, so the proxy alone decides: {margins.notes[0]}",)
+    return margins, ()
+
+
+def _granted(margins: Margins, values: Floats, tolerance: float) -> Granted:
+    found = margins.lookup(values, tolerance)
+    # Of a proxy that looks at n: where already the smallest n lies above.
+    return Granted(found.margin, single_values(values) > margins.bound.grid[0, -1])

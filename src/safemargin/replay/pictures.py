@@ -1,0 +1,220 @@
+"""Pictures of a recorded episode: its actions are played again in an environment that draws."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from safemargin.criticality.rollouts import native_action
+from safemargin.environments import EnvironmentSpec, Snapshot, make_simulator
+from safemargin.environments.lean import AtariSimulator, atari_stack
+from safemargin.environments.simulator import Env, close_environment
+from safemargin.errors import NoPictures, SafemarginError, told
+from safemargin.replay.recordings import Recording
+
+Picture = npt.NDArray[np.uint8]  # [height, width, 3]
+
+KEYFRAME = 64
+"""Where states can be saved, one is kept every so many steps."""
+
+
+class Camera:
+    """An environment that draws, put at any step of a recording.
+
+    Only one thread may use a camera, and it must be the one that made it: some environments draw
+    through a graphics context that belongs to a thread.
+    """
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        """NoPictures where the environment cannot be made here or does not draw."""
+        # No window is ever opened: pygame need not look for a screen, or complain that it has none.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        env = drawing_environment(spec)
+        plain_atari = atari_stack(env) is not None
+        # A drawing environment holds windows and the like that no snapshot should touch.
+        self.simulator = make_simulator(env, way="snapshot" if plain_atari else "replay")
+        self.jumps = plain_atari
+        """Whether any step is near: states are kept on the way."""
+        self._recording: Recording | None = None
+        self._step = 0
+        self._shown: Picture | None = None
+        self._keyframes: dict[int, tuple[Snapshot, Picture]] = {}
+
+    @property
+    def action_names(self) -> list[str]:
+        """What the environment calls its actions; empty where it does not say."""
+        asked = getattr(self.simulator.env.unwrapped, "get_action_meanings", None)
+        return [str(name) for name in asked()] if callable(asked) else []
+
+    @property
+    def frames_per_second(self) -> float:
+        """Steps that take a second in the game itself; 30 at most, for human eyes."""
+        if isinstance(self.simulator, AtariSimulator):
+            return 60 / self.simulator.stack.frame_skip
+        told = self.simulator.env.metadata.get("render_fps") or 30
+        return float(min(max(told, 1), 30))
+
+    def look(self, recording: Recording, step: int) -> Picture:
+        """What there is to see before the action of a step; at `steps`, after the last one."""
+        if recording is not self._recording:
+            self._keyframes.clear()
+            self._recording = recording
+            self._begin(recording)
+        reachable = [place for place in self._keyframes if place <= step]
+        nearest = max(reachable, default=0)
+        if step < self._step or nearest > self._step:
+            self._return_to(recording, nearest)
+        while self._step < step:
+            self._advance(recording)
+        return self.picture()
+
+    def picture(self) -> Picture:
+        """What there is to see now."""
+        if self._shown is None:
+            self._shown = render(self.simulator.env)
+        return self._shown
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.simulator.close()
+
+    def forget(self) -> None:
+        """Something else was done with the simulator: the next look begins at the start."""
+        self._recording, self._shown = None, None
+
+    def _begin(self, recording: Recording) -> None:
+        """Go to the first step of an episode, through the lives before it."""
+        simulator = self.simulator
+        simulator.reset(recording.episode.seed)
+        for actions in recording.earlier_lives:
+            for action in actions:
+                if simulator.ended:
+                    raise _differs(recording, 0)
+                simulator.step(native_action(action), watched=False)
+            if not simulator.game_goes_on:
+                raise _differs(recording, 0)
+            simulator.next_life()
+        self._step, self._shown = 0, None
+        self._keep()
+
+    def _return_to(self, recording: Recording, step: int) -> None:
+        if step in self._keyframes:
+            snapshot, self._shown = self._keyframes[step]
+            self.simulator.restore(snapshot)
+            self._step = step
+        else:
+            self._begin(recording)
+
+    def _advance(self, recording: Recording) -> None:
+        episode, step = recording.episode, self._step
+        taken = self.simulator.step(native_action(episode.actions[step]), watched=False)
+        self._step, self._shown = step + 1, None
+        last = step == episode.steps - 1
+        if taken.reward != episode.rewards[step] or (self.simulator.ended and not last):
+            raise _differs(recording, step)
+        if self._step % KEYFRAME == 0:
+            self._keep()
+
+    def _keep(self) -> None:
+        if self.jumps and self._step not in self._keyframes:
+            # With the picture: an emulator's screen is not part of its state.
+            self._keyframes[self._step] = self.simulator.save(), self.picture()
+
+
+def encode(picture: Picture) -> bytes:
+    """A picture as JPEG, sharp enough for the hard edges of old games."""
+    target = io.BytesIO()
+    Image.fromarray(picture).save(target, "JPEG", quality=90, subsampling=0)
+    return target.getvalue()
+
+
+def render(env: Env) -> Picture:
+    """What an environment draws; NoPictures where that is no picture."""
+    try:
+        drawn: Any = env.render()
+    except SafemarginError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise NoPictures(f"no pictures: render() raised {told(error)}") from error
+    picture = np.asarray(drawn)
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        raise NoPictures(
+            f"no pictures: render() gave {type(drawn).__name__} instead of an array "
+            "[height, width, 3] of bytes"
+        )
+    return picture
+
+
+def drawing_environment(spec: EnvironmentSpec) -> Env:
+    """The environment with render_mode='rgb_array'; as it is where it draws so already."""
+    arguments = {**spec.arguments, "render_mode": "rgb_array"}
+    refused = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a mode is not known is told below
+        try:
+            env = EnvironmentSpec(spec.text, arguments, spec.factory).make()
+        except SafemarginError:
+            refused = True
+            env = _as_it_is(spec)
+    if env.render_mode == "rgb_array" and "rgb_array" in env.metadata.get("render_modes", ()):
+        if hasattr(env.unwrapped, "mujoco_renderer") and not _opengl_in_reach():
+            close_environment(env)
+            raise _no_opengl(spec)
+        return env
+    made_by_function = spec.factory is not None or ":" in spec.name
+    close_environment(env)
+    if refused and made_by_function:
+        raise NoPictures(
+            f"no pictures: {spec.name} does not take render_mode='rgb_array'; let the function "
+            "that makes it take the argument and hand it on"
+        )
+    raise NoPictures(f"no pictures: {spec.name} does not draw: it knows no render_mode='rgb_array'")
+
+
+def _opengl_in_reach() -> bool:
+    """Whether MuJoCo may be let draw; where it cannot, it ends the whole process or worse."""
+    backend = os.environ.get("MUJOCO_GL")
+    if backend in ("egl", "osmesa"):
+        return True
+    screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return backend in (None, "glfw") and (screen or not sys.platform.startswith("linux"))
+
+
+def _no_opengl(spec: EnvironmentSpec) -> NoPictures:
+    backend = os.environ.get("MUJOCO_GL")
+    now = f"MUJOCO_GL is {backend!r}" if backend else "MUJOCO_GL is not set"
+    cure = {"egl": "osmesa", "osmesa": "egl"}.get(backend or "", "egl (or osmesa)")
+    return NoPictures(
+        f"no pictures: MuJoCo finds no OpenGL to draw {spec.name} with, {now}; set MUJOCO_GL={cure}"
+    )
+
+
+def _as_it_is(spec: EnvironmentSpec) -> Env:
+    try:
+        return spec.make()
+    except SafemarginError as error:
+        if os.environ.get("MUJOCO_GL") and _through_mujoco(error):
+            raise _no_opengl(spec) from error
+        raise NoPictures(f"no pictures: {error}") from error
+
+
+def _through_mujoco(error: SafemarginError) -> bool:
+    """Whether it was MuJoCo, looking for its OpenGL, that raised it."""
+    frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ else []
+    return any("mujoco" in Path(frame.filename).parts for frame in frames)
+
+
+def _differs(recording: Recording, step: int) -> NoPictures:
+    return NoPictures(
+        f"no pictures: replaying {recording.name} did not give what was recorded at step {step}, "
+        "so they would show another episode; run the doctor on the environment"
+    )

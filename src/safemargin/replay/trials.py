@@ -1,0 +1,125 @@
+"""One perturbed trial of a moment, played again, with pictures where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from safemargin.core.records import Array, Floats
+from safemargin.criticality.batch import Streams
+from safemargin.criticality.estimation import trial_streams
+from safemargin.criticality.plans import Planner
+from safemargin.criticality.rollouts import Point, Runner
+from safemargin.engines import Job
+from safemargin.environments import make_simulator
+from safemargin.replay.pictures import Camera, encode
+from safemargin.replay.recordings import Recording
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Take:
+    """A trial as it went."""
+
+    number: int
+    """Among the trials of its n."""
+    random_steps: int
+    rewards: Floats  # [steps]
+    actions: Array  # [steps] or [steps, dimensions]
+    pictures: tuple[bytes, ...]  # [steps + 1], JPEG; none where the environment does not draw
+    discounted: float
+    """Its return, up to the horizon."""
+
+
+class TrialPlayer:
+    """Plays trials of moments in one environment; belongs to one thread."""
+
+    def __init__(self, job: Job, camera: Camera | None) -> None:
+        """Without a camera, trials are played in an environment that does not draw."""
+        self.job = job
+        self.camera = camera
+        self.simulator = (
+            make_simulator(job.environment.make(), way=job.way)
+            if camera is None
+            else camera.simulator
+        )
+        self.runner = Runner(self.simulator, job.policy, job.settings)
+        self._place: tuple[Recording, int] | None = None
+        self._point: Point | None = None
+        self._first: list[bytes] = []
+
+    def play(
+        self,
+        recording: Recording,
+        step: int,
+        n: int,
+        number: int,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Take:
+        """The trial of that number for n random actions, exactly as it was measured."""
+        point = self._go_to(recording, step)
+        keys = (*recording.episode.key.stream_keys, step)
+        planner = Planner(
+            self.job.settings,
+            self.runner.random_actions,
+            keys,
+            enumerable=self.job.randomness.none and point.snapshot.mask is None,
+        )
+        streams = trial_streams(self.job.settings.seed, self.job.randomness, keys, number)
+        return self._play(point, planner.plan(n).uniforms(number), streams, number, stop)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.simulator.close()
+
+    def _go_to(self, recording: Recording, step: int) -> Point:
+        if self._point is None or self._place != (recording, step):
+            self._point = self.runner.go_to(recording.episode, step, recording.earlier_lives)
+            self._place = recording, step
+            # An emulator's screen is not part of its state: it is kept beside it.
+            self._first = self._look()
+        return self._point
+
+    def _look(self) -> list[bytes]:
+        """The picture of this moment, or nothing."""
+        if self.camera is None:
+            return []
+        self.camera.forget()
+        return [encode(self.camera.picture())]
+
+    def _play(
+        self,
+        point: Point,
+        uniforms: Floats,  # [n, width]
+        streams: Streams,
+        number: int,
+        stop: Callable[[], bool],
+    ) -> Take:
+        runner, simulator = self.runner, self.simulator
+        simulator.restore(point.snapshot)
+        if streams.environment is not None:
+            simulator.reseed(streams.environment)
+        memory = point.memory
+        rewards: list[float] = []
+        actions = []
+        pictures = list(self._first)
+        while not simulator.ended and len(rewards) < runner.settings.horizon and not stop():
+            rows, (memory,) = runner.scores([simulator.observation], [memory])
+            if len(rewards) < len(uniforms):
+                runner.pass_over(streams.policy)
+                action = runner.random_actions(uniforms[len(rewards)], simulator.mask)
+            else:
+                action = runner.choose(rows[0], streams.policy, simulator.mask)
+            rewards.append(simulator.step(action).reward)
+            actions.append(action)
+            pictures += self._look()
+        return Take(
+            number=number,
+            random_steps=min(len(uniforms), len(rewards)),
+            rewards=np.array(rewards),
+            actions=np.array(actions),
+            pictures=tuple(pictures),
+            discounted=runner.discounted(rewards),
+        )

@@ -1,0 +1,314 @@
+"""What if the agent had erred at this step: trials that are measured and played on demand."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from safemargin.core.records import Floats, Measurement, Moment
+from safemargin.engines import Job, MomentTask, available_cores
+from safemargin.engines.processes import ProcessEngine
+from safemargin.errors import InvalidInput, NoPictures, SafemarginError
+from safemargin.replay.pictures import Camera
+from safemargin.replay.recordings import Recording, Recordings
+from safemargin.replay.trials import Take, TrialPlayer
+
+KEPT = 8
+"""So many sets of played trials are kept; each takes a few megabytes."""
+
+ROLES = ("best", "median", "worst")
+State = Literal["running", "done", "failed"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Losses:
+    """What the trials of one n lost."""
+
+    n: int
+    losses: Floats  # [trials]
+    mean: float
+    half_width: float
+    exact: bool
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> Losses:
+        """Of each trial against its own unperturbed run, or the only one there is."""
+        estimate = measurement.estimate
+        return cls(
+            n=estimate.n,
+            losses=measurement.unperturbed - measurement.perturbed,
+            mean=estimate.mean,
+            half_width=estimate.half_width,
+            exact=estimate.exact,
+        )
+
+    @property
+    def roles(self) -> dict[str, int]:
+        """The numbers of the best, the median and the worst trial."""
+        order = np.argsort(self.losses, kind="stable")
+        chosen = order[0], order[(len(order) - 1) // 2], order[-1]
+        return dict(zip(ROLES, map(int, chosen), strict=True))
+
+
+@dataclass(eq=False)
+class WhatIf:
+    """The trials of one step: those of the study, or measured because somebody asked."""
+
+    recording: Recording
+    step: int
+    stored: bool
+    state: State
+    losses: dict[int, Losses] = field(default_factory=dict)
+    returns: dict[int, Floats] = field(default_factory=dict)
+    fault: str | None = None
+
+    def to_dict(self, n_values: Sequence[int]) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "episode": self.recording.name,
+            "step": self.step,
+            "stored": self.stored,
+            "state": self.state,
+            "fault": self.fault,
+            "n_values": list(n_values),
+            "results": [
+                {
+                    "n": found.n,
+                    "losses": found.losses.tolist(),
+                    "mean": found.mean,
+                    "half_width": found.half_width if np.isfinite(found.half_width) else None,
+                    "exact": found.exact,
+                    "roles": found.roles,
+                }
+                for _, found in sorted(self.losses.items())
+            ],
+        }
+
+
+@dataclass(eq=False)
+class Showing:
+    """The best, the median and the worst trial of one n, being played or played."""
+
+    what_if: WhatIf
+    n: int
+    state: State = "running"
+    takes: dict[str, Take] = field(default_factory=dict)
+    fault: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "state": self.state,
+            "fault": self.fault,
+            "takes": {
+                role: {
+                    "number": take.number,
+                    "random_steps": take.random_steps,
+                    "rewards": take.rewards.tolist(),
+                    "frames": len(take.pictures),
+                    "loss": float(self.what_if.losses[self.n].losses[take.number]),
+                    "repeats": take.discounted == float(self.what_if.returns[self.n][take.number]),
+                }
+                for role, take in self.takes.items()
+            },
+        }
+
+
+class WhatIfs:
+    """Measures and plays trials in the background: one step and one showing at a time.
+
+    Trials run in worker processes, as those of a collection do, and are played in a thread that
+    owns its environment. Nothing of it is written to the study.
+    """
+
+    def __init__(self, recordings: Recordings, make_camera: Callable[[], Camera]) -> None:
+        self._recordings = recordings
+        self._make_camera = make_camera
+        self._lock = threading.Lock()
+        self._what_ifs: dict[tuple[str, int], WhatIf] = {}
+        self._showings: OrderedDict[tuple[str, int, int], Showing] = OrderedDict()
+        self._to_measure: queue.Queue[WhatIf | None] = queue.Queue()  # None: it is over
+        self._to_play: queue.Queue[Showing | None] = queue.Queue()
+        self._job: Job | None = None
+        self._job_lock = threading.Lock()
+        self._engine_lock = threading.Lock()
+        self._engine: ProcessEngine | None = None
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=work, daemon=True)
+            for work in (self._measure_all, self._play_all)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def known(self, name: str, step: int) -> WhatIf:
+        """What was asked before; InvalidInput where it was not."""
+        with self._lock:
+            found = self._what_ifs.get((name, step))
+        if found is None:
+            raise InvalidInput(f"nobody has asked what if at step {step} of {name} yet")
+        return found
+
+    def ask(self, recording: Recording, step: int) -> WhatIf:
+        """What is known about a step; where that is nothing, or it failed, the trials begin."""
+        with self._lock:
+            found = self._what_ifs.get((recording.name, step))
+            if found is not None and found.state != "failed":
+                return found
+            what_if = self._stored(recording, step) or WhatIf(recording, step, False, "running")
+            self._what_ifs[recording.name, step] = what_if
+            if what_if.state == "running":
+                self._to_measure.put(what_if)
+            return what_if
+
+    def known_showing(self, name: str, step: int, n: int) -> Showing:
+        """What was asked to be played before; InvalidInput where it was not."""
+        with self._lock:
+            found = self._showings.get((name, step, n))
+        if found is None:
+            raise InvalidInput(f"the trials with n = {n} at step {step} of {name} are not played")
+        return found
+
+    def show(self, what_if: WhatIf, n: int) -> Showing:
+        """The trials of one n with pictures; where they are not played yet, that begins."""
+        if n not in what_if.losses:
+            raise InvalidInput(f"there are no trials with n = {n} at step {what_if.step} yet")
+        key = what_if.recording.name, what_if.step, n
+        with self._lock:
+            showing = self._showings.get(key)
+            if showing is None or showing.state == "failed":
+                showing = self._showings[key] = Showing(what_if, n)
+                while len(self._showings) > KEPT:
+                    self._showings.popitem(last=False)
+                self._to_play.put(showing)
+            return showing
+
+    def stop(self) -> None:
+        """Begin nothing more; trials under way are dropped."""
+        self._closed.set()
+        self._to_measure.put(None)
+        self._to_play.put(None)
+        with self._engine_lock:
+            if self._engine is not None:
+                self._engine.interrupt()
+
+    def close(self, *, seconds: float = 5.0) -> bool:
+        """Stop; whether all work has come to an end within the time.
+
+        Each thread frees what it made itself: nobody else may touch an engine or an environment
+        that is in use.
+        """
+        self.stop()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _stored(self, recording: Recording, step: int) -> WhatIf | None:
+        """What the study measured, where this is its moment and all n are there."""
+        if self._recordings.moment(recording.name) != step:
+            return None
+        measured = self._recordings.measured(recording.name)
+        if len(measured) < len(self._recordings.study.settings.n_values):
+            return None
+        what_if = WhatIf(recording, step, True, "done")
+        for measurement in measured:
+            _add(what_if, measurement)
+        return what_if
+
+    # -- in the background ---------------------------------------------------------------------
+
+    def _measure_all(self) -> None:
+        while (what_if := self._to_measure.get()) is not None:
+            if self._closed.is_set() or not self._to_measure.empty():  # or asked for another step
+                what_if.state, what_if.fault = "failed", "dropped for a later question"
+                continue
+            try:
+                self._measure(what_if)
+                what_if.state = "failed" if self._closed.is_set() else "done"
+            except SafemarginError as error:
+                what_if.state, what_if.fault = "failed", str(error)
+            except Exception as error:  # noqa: BLE001 — the page must hear of it, not the terminal
+                what_if.state, what_if.fault = "failed", f"{type(error).__name__}: {error}"
+        self._drop_engine()
+
+    def _measure(self, what_if: WhatIf) -> None:
+        recording = what_if.recording
+        moment = Moment(recording.episode.key, what_if.step)
+        tasks = [
+            MomentTask(recording.episode, moment, (n,), recording.earlier_lives)
+            for n in self._recordings.study.settings.n_values
+        ]
+        engine = self._engine
+        if engine is None:
+            engine = ProcessEngine(self._the_job(), min(available_cores(), len(tasks)))
+            with self._engine_lock:
+                self._engine = engine
+        if self._closed.is_set():  # while the policy was loaded
+            return
+        try:
+            for piece in engine.run(tasks):
+                if isinstance(piece.result, tuple):
+                    _add(what_if, piece.result[1])
+        except BaseException:
+            self._drop_engine()  # its workers may be in the midst of something
+            raise
+
+    def _drop_engine(self) -> None:
+        with self._engine_lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _play_all(self) -> None:
+        player: TrialPlayer | None = None
+        while (showing := self._to_play.get()) is not None:
+            if self._closed.is_set() or not self._to_play.empty():  # as above: what is looked at
+                showing.state, showing.fault = "failed", "dropped for a later question"
+                continue
+            try:
+                if player is None:
+                    player = TrialPlayer(self._the_job(), self._camera())
+                self._play(showing, player)
+            except SafemarginError as error:
+                showing.state, showing.fault = "failed", str(error)
+            except Exception as error:  # noqa: BLE001 — as above
+                showing.state, showing.fault = "failed", f"{type(error).__name__}: {error}"
+        if player is not None:
+            player.close()
+
+    def _camera(self) -> Camera | None:
+        try:
+            return self._make_camera()
+        except NoPictures:  # the page knows it from the episode's own pictures
+            return None
+
+    def _play(self, showing: Showing, player: TrialPlayer) -> None:
+        what_if = showing.what_if
+        for role, number in what_if.losses[showing.n].roles.items():
+            take = player.play(
+                what_if.recording, what_if.step, showing.n, number, stop=self._closed.is_set
+            )
+            if self._closed.is_set():
+                return
+            showing.takes = {**showing.takes, role: take}
+        showing.state = "done"
+
+    def _the_job(self) -> Job:
+        with self._job_lock:
+            if self._job is None:
+                self._job = self._recordings.study.job()
+            return self._job
+
+
+def _add(what_if: WhatIf, measurement: Measurement) -> None:
+    found = Losses.of(measurement)
+    what_if.returns[found.n] = measurement.perturbed
+    what_if.losses = {**what_if.losses, found.n: found}  # replaced whole: others read it meanwhile

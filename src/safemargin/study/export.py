@@ -1,0 +1,120 @@
+"""A study as tables for other tools, CSV or Parquet: its tuples, and the steps of its episodes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safemargin.core.files import written_whole
+from safemargin.core.records import Array
+from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
+from safemargin.study.blobs import unpack
+from safemargin.study.grouping import group_labels
+from safemargin.study.store import Store
+
+Columns = Mapping[str, Sequence[Any] | Array]
+
+COLUMNS = (
+    "phase",
+    "episode",
+    "life",
+    "step",
+    "proxy",
+    "proxy_value",
+    "n",
+    "criticality",
+    "half_width",
+    "trials",
+    "exact",
+    "capped",
+    "unperturbed",
+)
+
+
+def export_tuples(store: Store, path: Path) -> Path:
+    """One row for each moment, proxy and n; moments of one `group` belong together (copies)."""
+    rows = store.query(
+        f"SELECT {', '.join(COLUMNS)} FROM tuples ORDER BY phase, episode, life, proxy, n"
+    )
+    if not rows:
+        raise StudyIncomplete(f"the study in {store.folder} holds no tuples to export yet")
+    columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    for name in ("exact", "capped"):
+        columns[name] = [bool(value) for value in columns[name]]
+    keys = [row[:3] for row in rows]
+    moments = list(dict.fromkeys(keys))
+    group_of = dict(zip(moments, group_labels(store, moments).tolist(), strict=True))
+    return _write({**columns, "group": [group_of[key] for key in keys]}, path)
+
+
+def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Path:
+    """One row for each step of the natural episodes (the first so many): reward and proxies.
+
+    Where a game has lives, each is an episode. A proxy that looks at n has a column for each n.
+    """
+    if episodes is not None and episodes < 1:
+        raise InvalidInput(f"the steps of at least 1 episode can be exported, got {episodes}")
+    found = store.query(
+        "SELECT phase, episode, life, opening, ended, steps, rewards FROM episodes "
+        "WHERE phase = 'natural' ORDER BY episode, life LIMIT ?",
+        -1 if episodes is None else episodes,
+    )
+    if not found:
+        raise StudyIncomplete(f"the study in {store.folder} holds no natural episodes yet")
+    pieces: dict[str, list[Array]] = {}
+    for phase, episode, life, opening, ended, steps, rewards in found:
+        told: dict[str, Array] = {
+            "episode": np.full(steps, episode),
+            "life": np.full(steps, life),
+            "step": np.arange(steps),
+            "opening": np.arange(steps) < opening,
+            "ended": np.full(steps, ended),
+            "reward": unpack(rewards),
+        }
+        for name, packed in store.query(
+            "SELECT proxy, proxies FROM episode_proxies "
+            "WHERE phase = ? AND episode = ? AND life = ? ORDER BY proxy",
+            *(phase, episode, life),
+        ):
+            values = unpack(packed).astype(np.float32)
+            if values.ndim == 1:
+                told[name] = values
+            else:
+                told |= {f"{name}_{at}": column for at, column in enumerate(values.T)}
+        for name, piece in told.items():
+            pieces.setdefault(name, []).append(piece)
+    return _write({name: np.concatenate(parts) for name, parts in pieces.items()}, path)
+
+
+def _write(columns: Columns, path: Path) -> Path:
+    try:
+        if path.suffix == ".csv":
+            with (
+                written_whole(path) as place,
+                open(place, "w", newline="", encoding="utf-8") as file,
+            ):
+                writer = csv.writer(file)
+                writer.writerow(columns)
+                writer.writerows(zip(*columns.values(), strict=True))
+        elif path.suffix == ".parquet":
+            _write_parquet(columns, path)
+        else:
+            raise InvalidInput(f"cannot export to {path.name!r}: end the name in .csv or .parquet")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def _write_parquet(columns: Columns, path: Path) -> None:
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtra("exporting to Parquet", extra="parquet") from None
+    table = arrow.table(dict(columns))
+    with written_whole(path) as place:
+        parquet.write_table(table, place, compression="zstd")

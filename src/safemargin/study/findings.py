@@ -1,0 +1,73 @@
+"""Can a study's numbers be trusted: what the doctor and the data themselves say, in sentences."""
+
+from __future__ import annotations
+
+from safemargin.study.plays import told_plays
+from safemargin.study.status import Status
+from safemargin.study.study import Study
+from safemargin.validation.validate import Validation
+
+
+def findings(study: Study, status: Status, validation: Validation | None) -> list[tuple[str, str]]:
+    """The doctor's word, then what the data say about themselves."""
+    found = [(str(each["level"]), str(each["text"])) for each in study.diagnosis["findings"]]
+    distinct = (
+        f"{status.distinct_moments:,} of {status.chosen_moments:,} moments are distinct, from "
+        f"{status.distinct_episodes:,} distinct episodes"
+    )
+    few = status.distinct_moments < 0.9 * status.chosen_moments
+    found.append(("note" if few else "ok", distinct + ("; the rest are copies" if few else "")))
+    few_plays = told_plays(status.plays, status.chosen_moments)
+    if few_plays:
+        found.append(("note", few_plays))
+    if status.estimates:
+        found.append(
+            ("problem", f"{status.capped:,} of {status.estimates:,} estimates hit the trial cap")
+            if status.capped
+            else ("ok", "no estimate hit the cap on trials")
+        )
+    if status.without_spread:
+        found.append(
+            (
+                "note",
+                f"{status.without_spread:,} sampled estimates saw no spread at all: a loss rarer "
+                "than one in so many trials may have been missed",
+            )
+        )
+    if validation is not None:
+        found += _held_out(validation)
+    return found
+
+
+def _held_out(validation: Validation) -> list[tuple[str, str]]:
+    """What moments that a fit has not seen say about it."""
+    found = []
+    promised = 1 - validation.confidence
+    for row in validation.chain:
+        if row.phase != "natural" or row.failed.share is None:
+            continue
+        broken = row.failed.low > promised
+        found.append(
+            (
+                "problem" if broken else "ok",
+                f"at tolerance {row.tolerance:g}, {row.failed.count} of {row.failed.tested} unseen "
+                f"natural moments broke their margin ({row.failed.share:.1%}, 95 % interval "
+                f"{row.failed.low:.1%} to {row.failed.high:.1%}; {promised:.1%} was promised); "
+                f"mean margin {row.mean_margin:.2f}",
+            )
+        )
+    if validation.same_law is not None:
+        differ = validation.same_law.p_value < 0.05
+        verdict = (
+            "natural and spread moments lose differently given the proxy, so the calibration is "
+            "in doubt"
+            if differ
+            else "no sign that natural and spread moments lose differently given the proxy"
+        )
+        found.append(
+            (
+                "problem" if differ else "ok",
+                f"{verdict} (p = {validation.same_law.p_value:.3f})",
+            )
+        )
+    return found

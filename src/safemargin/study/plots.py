@@ -1,0 +1,413 @@
+"""The pictures of a study (paper § IV): densities, margins, proxies; numbers first, then ink."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+
+from safemargin.core.files import written_whole
+from safemargin.core.records import Floats, Tuples
+from safemargin.errors import InvalidInput
+from safemargin.margins.bounds.paper import keep_lowest, paper_densities
+from safemargin.margins.bounds.sample import Estimand, Options, check_confidence, check_sample
+from safemargin.margins.density import Density
+from safemargin.margins.lookup import Margins
+
+COLOURS = "cividis"  # perceptually uniform, and the same for the colour-blind
+MOST_PANELS = 9
+CRITICALITY_LABEL = "true criticality: mean loss (discounted reward)"
+LOSSES = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
+
+
+@dataclass(frozen=True, eq=False)
+class KdePanel:
+    """One n of the density picture."""
+
+    n: int
+    density: Density
+    mean: Floats  # [bins]
+    median: Floats  # [bins]
+    percentile: Floats  # [bins] b*_β before the monotone lift
+    proxies: Floats  # [moments used]
+    criticalities: Floats  # [moments used]
+
+
+@dataclass(frozen=True, eq=False)
+class KdeInfo:
+    """The densities of a study."""
+
+    panels: tuple[KdePanel, ...]
+    n_values: tuple[int, ...]
+    """All of the study's; `panels` may hold a selection."""
+    proxy: str
+    confidence: float
+    dropped: int
+
+
+@dataclass(frozen=True, eq=False)
+class HeatmapInfo:
+    """Margins over proxy and tolerance."""
+
+    proxies: Floats  # [bins]
+    tolerances: Floats  # [tolerances]
+    margins: npt.NDArray[np.int64]  # [tolerances, bins]
+    n_values: tuple[int, ...]
+    proxy: str
+    confidence: float
+    method: str
+    estimand: Estimand
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramInfo:
+    """The proxies of the measured moments, by phase."""
+
+    edges: Floats  # [bins + 1]
+    natural: npt.NDArray[np.int64]  # [bins]
+    spread: npt.NDArray[np.int64]  # [bins]
+    proxy: str
+    dropped: int
+    drop_highest: float
+    cut_off: float | None
+    """The lowest proxy that the fit leaves out; None when it leaves out none."""
+
+
+def kde_info(
+    tuples: Tuples,
+    *,
+    confidence: float = 0.95,
+    minimum_bandwidth: float = 0.0,
+    drop_highest: float = 0.05,
+    bins: int = 200,
+    most_panels: int = MOST_PANELS,
+) -> KdeInfo:
+    """The density and its curves for each n, or for well-spaced n when there are many."""
+    check_confidence(confidence)
+    chosen = spaced(len(tuples.n_values), most_panels)
+    proxies = tuples.proxies if tuples.proxies.ndim == 1 else tuples.proxies[:, chosen]
+    sample = check_sample(
+        proxies, tuples.criticalities[:, chosen], [tuples.n_values[column] for column in chosen]
+    )
+    options = Options(
+        confidence=confidence,
+        minimum_bandwidth=minimum_bandwidth,
+        drop_highest=drop_highest,
+        bins=bins,
+    )
+    panels = []
+    for column, density in enumerate(paper_densities(sample, options)):
+        keep = keep_lowest(sample.proxies[:, column], drop_highest)
+        panels.append(
+            KdePanel(
+                n=sample.n_values[column],
+                density=density,
+                mean=density.mean,
+                median=density.median,
+                percentile=density.percentile(confidence),
+                proxies=sample.proxies[keep, column],
+                criticalities=sample.losses[keep, column],
+            )
+        )
+    dropped = len(sample.proxies) - len(panels[0].proxies)
+    return KdeInfo(tuple(panels), tuples.n_values, tuples.proxy, confidence, dropped)
+
+
+def heatmap_info(margins: Margins, *, tolerances: npt.ArrayLike | None = None) -> HeatmapInfo:
+    """The margin at each proxy bin and tolerance; by default up to where all n are affordable."""
+    if tolerances is None:
+        upper = margins.bound.upper[np.isfinite(margins.bound.upper)]  # the rest has margin 0
+        highest = float(upper.max()) if len(upper) else 0.0
+        tolerances = np.linspace(0, 1.05 * highest if highest > 0 else 1.0, 211)
+    rows = np.asarray(tolerances, dtype=np.float64)
+    if rows.ndim != 1 or len(rows) < 2 or not (np.diff(rows) > 0).all():
+        raise InvalidInput("a heatmap needs two or more tolerances in increasing order")
+    return HeatmapInfo(
+        proxies=margins.bound.grid[0],
+        tolerances=rows,
+        margins=margins.heatmap(rows),
+        n_values=margins.n_values,
+        proxy=margins.proxy,
+        confidence=margins.confidence,
+        method=margins.method,
+        estimand=margins.estimand,
+    )
+
+
+def histogram_info(
+    tuples: Tuples, *, drop_highest: float = 0.05, bins: int = 50, n: int | None = None
+) -> HistogramInfo:
+    """Proxies by phase in equal bins; `n` picks the column of a proxy that looks at n.
+
+    `drop_highest` is the share that the fit leaves out: 0.05 by the paper's method, 0 by others.
+    """
+    if bins < 1:
+        raise InvalidInput(f"bins must be at least 1, got {bins}")
+    if not len(tuples):
+        raise InvalidInput("there are no moments to draw: collect first")
+    proxies, name = tuples.proxies, tuples.proxy
+    if proxies.ndim == 2:
+        n = tuples.n_values[0] if n is None else n
+        if n not in tuples.n_values:
+            raise InvalidInput(f"n = {n} is not in this study: {list(tuples.n_values)}")
+        proxies, name = proxies[:, tuples.n_values.index(n)], f"{name}, n = {n}"
+    keep = keep_lowest(proxies, drop_highest)
+    left_out = np.delete(proxies, keep)
+    edges = np.histogram_bin_edges(proxies, bins)
+    natural, spread = (
+        np.histogram(proxies[tuples.phases == phase], edges)[0] for phase in ("natural", "spread")
+    )
+    return HistogramInfo(
+        edges=edges,
+        natural=natural,
+        spread=spread,
+        proxy=name,
+        dropped=len(left_out),
+        drop_highest=drop_highest,
+        cut_off=float(left_out.min()) if len(left_out) else None,
+    )
+
+
+def spaced(count: int, most: int) -> list[int]:
+    """At most so many positions out of `count`, evenly spaced, the first and last included."""
+    if most < 1:
+        raise InvalidInput(f"most_panels must be at least 1, got {most}")
+    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})
+
+
+def kde_figure(info: KdeInfo) -> Figure:
+    """A grid of densities with contours, moments, and the mean, median and β curves."""
+    count = len(info.panels)
+    columns = {1: 1, 2: 2, 4: 2}.get(count, 3)
+    rows = math.ceil(count / columns)
+    scale = 1.5 if count == 1 else 1.0
+    size = (3.3 * scale * columns + 0.5, 2.6 * scale * rows + 1.1)
+    figure = Figure(figsize=size, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for place, cell in enumerate(axes.flat):
+        if place >= count:
+            cell.remove()
+            continue
+        _draw_density(cell, info.panels[place])
+        if place + columns >= count:  # the lowest of its column
+            cell.set_xlabel(f"proxy: {readable(info.proxy)}", fontsize=9)
+    title = f"True criticality given the proxy, {len(info.panels[0].proxies):,} moments"
+    if info.dropped:
+        title += "\n" if count == 1 else " "
+        title += f"({info.dropped} with the highest proxies left out)"
+    if count < len(info.n_values):
+        title += f"\n{count} of {len(info.n_values)} values of n shown, evenly spaced"
+    figure.suptitle(title, fontsize=11)
+    figure.supylabel(CRITICALITY_LABEL, fontsize=10)
+    handles: list[Any] = [
+        Line2D([], [], label=label, **_curve_style(style))
+        for label, style in (
+            (f"{percent(info.confidence)} percentile", "percentile"),
+            ("mean", "mean"),
+            ("median", "median"),
+        )
+    ]
+    handles.append(
+        Line2D([], [], marker="o", color="none", markersize=4, label="moment",
+               markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.5)
+    )  # fmt: skip
+    colours = matplotlib.colormaps[COLOURS]
+    handles += [
+        Patch(facecolor=colours(0.0), label="unlikely"),
+        Patch(facecolor=colours(1.0), label="likely at this proxy"),
+    ]
+    legend = figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=6 if columns == 3 else 3,
+        fontsize=8.5,
+        frameon=False,
+        handlelength=2.6,
+    )
+    for line in legend.get_lines()[:3]:
+        line.set_path_effects([withStroke(linewidth=3, foreground="black")])
+    return figure
+
+
+def heatmap_figure(info: HeatmapInfo) -> Figure:
+    """Proxy × tolerance, one colour step per margin, large areas labelled with their margin."""
+    from scipy.ndimage import distance_transform_edt  # here: only labels need it
+
+    steps = [0, *info.n_values]
+    colours = ListedColormap(
+        [matplotlib.colormaps[COLOURS](share) for share in np.linspace(0, 1, len(steps))]
+    )
+    order = np.searchsorted(steps, info.margins)  # [tolerances, bins] which step
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.subplots()
+    image = axes.pcolormesh(
+        info.proxies,
+        info.tolerances,
+        order,
+        cmap=colours,
+        norm=BoundaryNorm(np.arange(len(steps) + 1) - 0.5, len(steps)),
+        shading="nearest",
+        rasterized=True,
+    )
+    axes.set_xlim(info.proxies[0], info.proxies[-1])
+    axes.set_ylim(info.tolerances[0], info.tolerances[-1])
+    # Labels are placed by what the eye sees, where bins of a rank-based grid differ in width.
+    places = np.linspace(info.proxies[0], info.proxies[-1], 200)
+    nearest = np.abs(places[:, np.newaxis] - info.proxies).argmin(axis=1)
+    seen = order[:, nearest]  # [tolerances, places]
+    height, width = seen.shape
+    for step, margin in enumerate(steps):
+        area = np.pad(seen == step, 1)
+        if not area.any():
+            continue
+        # The middle of the largest disc that fits, in units of the figure's height.
+        reach = distance_transform_edt(area, sampling=(1 / height, 1.35 / width))[1:-1, 1:-1]
+        row, column = np.unravel_index(np.argmax(reach), reach.shape)
+        if reach[row, column] < 0.03:
+            continue
+        red, green, blue, _ = colours(step)
+        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+        axes.text(
+            places[column],
+            info.tolerances[row],
+            str(margin),
+            ha="center",
+            va="center",
+            fontsize=9,
+            color="white" if dark else "black",
+        )
+    axes.set_xlabel(f"proxy: {readable(info.proxy)}")
+    axes.set_ylabel("tolerance ζ (discounted reward)")
+    axes.set_title(
+        f"Safety margin: {LOSSES[info.estimand]}, {percent(info.confidence)} confidence\n"
+        f"method: {info.method}",
+        fontsize=11,
+    )
+    # Ticks at equal distances where the number of steps allows it: 0, 4, 8, … 32.
+    even = [most for most in range(12, 5, -1) if (len(steps) - 1) % (most - 1) == 0]
+    shown = spaced(len(steps), even[0] if even else 12)
+    bar = figure.colorbar(image, ax=axes, ticks=shown, pad=0.02)
+    bar.ax.minorticks_off()
+    bar.set_ticklabels([str(steps[step]) for step in shown])
+    bar.set_label("margin (random actions that can be afforded)")
+    return figure
+
+
+def histogram_figure(info: HistogramInfo) -> Figure:
+    """The proxies of natural and spread moments, with the part that a fit leaves out shaded."""
+    colours = matplotlib.colormaps[COLOURS]
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    if info.cut_off is not None:
+        axes.axvspan(
+            info.cut_off,
+            info.edges[-1],
+            facecolor="0.88",
+            edgecolor="0.7",
+            hatch="///",
+            linewidth=0,
+            label=f"left out of the fit: highest {percent(info.drop_highest)} "
+            f"({info.dropped} moments)",
+        )
+    if info.natural.any():
+        label = f"natural ({info.natural.sum():,})"
+        axes.stairs(info.natural, info.edges, fill=True, color=colours(0.85), label=label)
+    if info.spread.any():
+        label = f"spread ({info.spread.sum():,})"
+        axes.stairs(info.spread, info.edges, color=colours(0.05), linewidth=1.4, label=label)
+    axes.set_xlim(info.edges[0], info.edges[-1])
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(f"proxy: {readable(info.proxy)}")
+    axes.set_ylabel("moments per bin")
+    axes.set_title("Proxies of the measured moments", fontsize=11)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8.5, frameon=False)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160) -> Path:
+    """Write a picture (.png, .svg or .pdf by its ending), making the folder if there is none."""
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(target) as place:
+            figure.savefig(place, dpi=dpi)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{target} cannot be written: {error}") from error
+    return target
+
+
+def readable(name: str) -> str:
+    """A registry name as words: log_prob_range → log-probability range."""
+    full = {"q": "Q", "prob": "probability", "log-prob": "log-probability"}
+    words = name.replace("log_prob", "log-prob").replace("_", " ").split(" ")
+    return " ".join(full.get(word, word) for word in words)
+
+
+def percent(share: float) -> str:
+    """0.95 → 95 %, 0.999 → 99.9 %."""
+    return f"{100 * share:.10g} %"
+
+
+def _curve_style(name: str) -> dict[str, Any]:
+    style = {"percentile": "solid", "mean": (0, (5, 2)), "median": (0, (1, 1.3))}[name]
+    return {"color": "white", "linewidth": 1.5, "linestyle": style}
+
+
+def _draw_density(axes: Axes, panel: KdePanel) -> None:
+    density = panel.density
+    axes.set_title(f"n = {panel.n}", fontsize=10)
+    axes.tick_params(labelsize=8)
+    axes.set_facecolor(matplotlib.colormaps[COLOURS](0.0))
+    axes.set_xlim(density.proxy[0], density.proxy[-1])
+    low, high = density.criticality[0], density.criticality[-1]
+    if high > low:
+        # The square root shows thin tails; the upper end is capped so that one spike of equal
+        # criticalities does not turn the rest dark.
+        top = max(float(np.quantile(density.weights, 0.995)), 0.01 * float(density.weights.max()))
+        norm = PowerNorm(0.5, vmin=0, vmax=top, clip=True)
+        axes.pcolormesh(
+            density.proxy,
+            density.criticality,
+            density.weights,
+            cmap=COLOURS,
+            norm=norm,
+            shading="nearest",
+            rasterized=True,
+        )
+        axes.contour(
+            density.proxy,
+            density.criticality,
+            np.minimum(density.weights, top),
+            levels=[top * share**2 for share in (0.2, 0.4, 0.6, 0.8)],
+            colors="white",
+            linewidths=0.4,
+            alpha=0.6,
+        )
+        axes.set_ylim(low, high)
+    else:  # all criticalities are equal: there is nothing but a line
+        axes.set_ylim(low - 0.5, low + 0.5)
+        axes.text(0.5, 0.62, "all criticalities are equal", transform=axes.transAxes,
+                  ha="center", color="white", fontsize=8.5)  # fmt: skip
+    axes.scatter(panel.proxies, panel.criticalities, s=3, c="white", alpha=0.3, linewidths=0)
+    for name in ("median", "mean", "percentile"):
+        axes.plot(
+            density.proxy,
+            getattr(panel, name),
+            path_effects=[withStroke(linewidth=3, foreground="black")],
+            **_curve_style(name),
+        )

@@ -1,0 +1,83 @@
+"""What a study was made with, told so that nothing else is ever mixed into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from safemargin.core.settings import Settings
+from safemargin.environments import EnvironmentSpec, environment_identity
+from safemargin.environments.simulator import close_environment
+from safemargin.errors import StudyMismatch
+from safemargin.policies.base import Policy
+from safemargin.study.store import Store
+
+
+def describe_policy(policy: Policy, given: Any) -> dict[str, Any]:
+    """The policy's entry in a study; `given` is what the user named it by."""
+    return {
+        "description": policy.description,
+        "identity": policy.identity,
+        "kind": policy.kind,
+        "source": source_text(given) if isinstance(given, str | Path) else None,
+    }
+
+
+def source_text(given: str | Path) -> str:
+    """What to load a policy or proxy from again: text as given, files by their full path."""
+    text = str(given)
+    left, colon, right = text.rpartition(":")
+    # agent.onnx, file.py:name, sb3:ppo:model.zip
+    for before, path, after in (
+        ("", text, ""),
+        ("", left, colon + right),
+        (left + colon, right, ""),
+    ):
+        if path and Path(path).is_file():
+            return before + str(Path(path).resolve()) + after
+    return text
+
+
+def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
+    """The environment's entry in a study; `first_action` is the number of the first score's."""
+    env = spec.make()
+    try:
+        policy.check(env)
+        space = env.action_space
+        return {
+            "name": spec.name,
+            "arguments": dict(spec.arguments),
+            "spec": spec.to_json(),
+            "identity": environment_identity(spec, env),
+            "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
+        }
+    finally:
+        close_environment(env)
+
+
+def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
+    """StudyMismatch where a study was made with other parts than those given now."""
+    for part in ("environment", "policy"):
+        theirs = store.meta(part)
+        if theirs["identity"] != meta[part]["identity"]:
+            raise StudyMismatch(
+                f"the study in {store.folder} was made with another {part} "
+                f"({theirs.get('name') or theirs.get('description')}, {theirs['identity'][:19]}…, "
+                f"not {meta[part]['identity'][:19]}…); collect into another folder"
+            )
+    if "settings" in meta:
+        made_with = Settings.from_mapping(store.meta("settings"))
+        differences = made_with.differences(Settings.from_mapping(meta["settings"]))
+        if differences:
+            raise StudyMismatch(
+                f"the study in {store.folder} was made with other settings "
+                f"({'; '.join(differences)}); use the same, or collect into another folder"
+            )
+        if meta["proxies"] != store.meta("proxies"):
+            raise StudyMismatch(
+                f"the study in {store.folder} records the proxies {store.meta('proxies')}, not "
+                f"{meta['proxies']}; use the same, or collect into another folder"
+            )

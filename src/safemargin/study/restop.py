@@ -1,0 +1,81 @@
+"""Reading a study as if fewer trials had been made: the raw returns of all trials are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from safemargin.core.records import EpisodeKey, Floats
+from safemargin.core.settings import Settings
+from safemargin.criticality.plans import rule_of
+from safemargin.errors import InvalidInput, StudyIncomplete
+from safemargin.study.store import Store
+
+TRIAL_FIELDS = (
+    "trial_plan",
+    "trials",
+    "sampling_error",
+    "sampling_confidence",
+    "min_trials",
+    "max_trials",
+    "largest_loss",
+    "smallest_loss",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Estimates from the first trials of each (moment, n), as a plan would have stopped."""
+
+    criticalities: Floats  # [moments, n]
+    half_widths: Floats  # [moments, n]
+    trials: Floats  # [moments, n]
+
+
+def read_under(
+    store: Store,
+    moments: Sequence[EpisodeKey],
+    made_with: Settings,
+    plan: Settings,
+) -> Reading:
+    """The estimates that `plan` would have given, from the trials that the study holds.
+
+    Only trials that were drawn independently can be read in another way: a study of stratified
+    ones (plan `fixed`) holds no other plan than its own.
+    """
+    if not isinstance(plan, Settings):
+        raise InvalidInput(f"plan must be Settings, got {plan!r}")
+    for name, value in asdict(plan).items():
+        if name not in TRIAL_FIELDS and value not in (
+            getattr(made_with, name),
+            getattr(Settings, name, None),
+        ):
+            raise InvalidInput(
+                f"a study can be read under other trials, not under another {name} "
+                f"({value}, not {getattr(made_with, name)})"
+            )
+    if made_with.trial_plan == "fixed":
+        raise InvalidInput(
+            "the trials of this study are stratified (trial_plan='fixed') and belong together; "
+            "only a study with independent trials ('paper', 'rule-of-three' or 'anytime') can be "
+            "read under another plan"
+        )
+    table = np.empty((3, len(moments), len(made_with.n_values)))
+    for row, key in enumerate(moments):
+        for column, n in enumerate(made_with.n_values):
+            measurement = store.measurement(key, n)
+            losses = measurement.unperturbed - measurement.perturbed  # [trials]
+            rule = rule_of(plan)
+            for loss in losses:
+                if rule.stopped:
+                    break
+                rule.add(float(loss))
+            if not rule.stopped:
+                raise StudyIncomplete(
+                    f"the study in {store.folder} holds {len(losses)} trials of {key} for n = {n}, "
+                    f"which are not enough for plan {plan.trial_plan!r} with these settings"
+                )
+            table[:, row, column] = rule.mean, rule.half_width, rule.trials
+    return Reading(*table)

@@ -1,0 +1,114 @@
+"""What would make a study cheaper: arithmetic on a forecast, and nothing that was not measured.
+
+Trials of a moment that meet one another share what follows, so the later ones are cheaper: half
+of them take at least half the time, and without one n the others take at least what they take
+now. Such figures are told as "at least".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from safemargin.core.records import PHASES
+from safemargin.core.settings import Settings
+from safemargin.margins.bounds.conformal import moments_needed
+from safemargin.study.forecast import Forecast, StageCost
+
+WORTH_TELLING = 0.9
+"""A change that leaves more than this share of the time is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """One change of the command, and what the collection would then take."""
+
+    change: str
+    """Options, as they are typed."""
+    seconds: float
+    """Instead of the forecast's time, with the same workers."""
+    at_least: bool
+    """Whether it may well be more."""
+    remark: str
+    """What it costs, or when it holds."""
+
+
+def savings(
+    plan: Forecast, settings: Settings, *, waiting: Callable[[float], float], begun: bool
+) -> tuple[Saving, ...]:
+    """The changes that are worth telling, the largest saving first.
+
+    `waiting` turns the seconds of one worker into those that a person waits. A study that has
+    begun keeps its settings, so only its size can change.
+    """
+    total = plan.worker_seconds.expected
+    found = [] if begun else [*_fewer_n(plan), *_fewer_trials(plan, settings)]
+    found += _fewer_moments(plan)
+    worth = [one for one in found if one[1] <= WORTH_TELLING * total]
+    return tuple(
+        Saving(change, waiting(seconds), at_least, remark)
+        for change, seconds, at_least, remark in sorted(worth, key=lambda one: one[1])
+    )
+
+
+_Found = list[tuple[str, float, bool, str]]
+
+
+def _measurements(plan: Forecast) -> list[StageCost]:
+    return [stage for stage in plan.stages if stage.n > 0]
+
+
+def _fewer_n(plan: Forecast) -> _Found:
+    """Without the n that takes longest; the smallest stays, as others would take over its work."""
+    stages = _measurements(plan)
+    if len(stages) < 2:
+        return []
+    dear = max(stages[1:], key=lambda stage: stage.worker_seconds.expected)
+    kept = [stage.n for stage in stages if stage is not dear]
+    share = dear.worker_seconds.expected / max(plan.worker_seconds.expected, 1e-9)
+    below = max(n for n in kept if n < dear.n)
+    remark = f"n = {dear.n} takes {share:.0%} of it; a margin of {dear.n} would be {below}"
+    seconds = plan.worker_seconds.expected - dear.worker_seconds.expected
+    return [(f"--n {','.join(map(str, kept))}", seconds, True, remark)]
+
+
+def _fewer_trials(plan: Forecast, settings: Settings) -> _Found:
+    """Half the trials of the plan `fixed`; a doubled sampling error of the others."""
+    if settings.trial_plan == "fixed":
+        fewer = settings.trials // 2
+        if fewer < 2:
+            return []
+        seconds = _with_trials(plan, lambda trials: min(trials, fewer))
+        remark = "half-widths 1.4 times as wide, where sampled"
+        return [(f"--trials {fewer}", seconds, True, remark)]
+    # A half-width of twice the size takes a quarter of the trials.
+    lowest = settings.min_trials
+    seconds = _with_trials(plan, lambda trials: min(trials, max(lowest, trials / 4)))
+    change = f"--sampling-error {2 * settings.sampling_error:g}"
+    return [(change, seconds, True, "criticalities are known half as well")]
+
+
+def _with_trials(plan: Forecast, fewer: Callable[[float], float]) -> float:
+    """The seconds of one worker if a mean number of trials were another."""
+    seconds = plan.worker_seconds.expected
+    for stage in _measurements(plan):
+        if stage.pieces:
+            trials = stage.trials.expected / stage.pieces
+            seconds -= stage.worker_seconds.expected * (1 - fewer(trials) / trials)
+    return seconds
+
+
+def _fewer_moments(plan: Forecast) -> _Found:
+    """Half of the moments that are left."""
+    left = {phase: plan.left[phase] // 2 for phase in PHASES}
+    fewer = {phase: plan.wanted[phase] - left[phase] for phase in PHASES}
+    if not any(left.values()):
+        return []
+    share = 1 - sum(left.values()) / sum(plan.left.values())
+    levels = [
+        level for level in (0.9, 0.95, 0.99, 0.999) if fewer["natural"] >= moments_needed(level, 1)
+    ]
+    allowed = f"confidence up to {levels[-1]:g}" if levels else "too few for a confidence of 0.9"
+    change = f"--natural {fewer['natural']} --spread {fewer['spread']}"
+    seconds = plan.worker_seconds.expected * share
+    return [(change, seconds, False, f"{allowed}; can be extended later")]

@@ -1,0 +1,112 @@
+"""Do natural and spread moments follow the same law of loss given the proxy? A permutation test.
+
+A bound is fitted on both kinds and calibrated on the natural ones. That is sound only if a spread
+moment loses as a natural moment with the same proxy does. Within small strata of neighbouring
+proxies the labels 'natural' and 'spread' are exchangeable if so; the test shuffles them there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from safemargin.core.records import Floats
+from safemargin.margins.bounds.calibrated import WIDTH, kernel_percentiles
+from safemargin.margins.bounds.conformal import POINTS, assign_folds, ranks_in
+from safemargin.margins.bounds.sample import Sample, first_runs
+
+STRATUM = 20
+"""Neighbours by proxy among which labels are shuffled."""
+REGIONS = 5
+
+
+@dataclass(frozen=True)
+class LawTest:
+    """The outcome of the test."""
+
+    p_value: float
+    """The chance of so large a difference if the law is the same: below 0.05 is a warning."""
+    statistic: float
+    """The largest difference, in standard deviations, over n, parts of the range and kinds."""
+    permutations: int
+    informative: int
+    """Moments in strata that hold both kinds; the test sees nothing else."""
+
+
+def law_test(
+    sample: Sample, *, confidence: float = 0.95, permutations: int = 999, seed: int = 0
+) -> LawTest | None:
+    """Compare sizes (ranks) and exceedances of a pooled β percentile; None with one phase only.
+
+    A proxy that looks at n is ordered by its first column.
+    """
+    rows = first_runs(sample)
+    natural = sample.natural[rows]
+    if natural.all() or not natural.any():
+        return None
+    proxies, losses = sample.proxies[rows, 0], sample.running_maximum[rows]
+    # The order of equal proxies must be neither that of the data nor that of the losses.
+    marks = assign_folds(sample.take(rows), 997)
+    order = np.lexsort((marks, proxies))
+    natural, losses = natural[order], losses[order]
+    ranks = ranks_in(np.sort(proxies), proxies[order])
+    values = _features(ranks, losses, confidence)  # [moments, features]
+
+    count = len(ranks) // STRATUM * STRATUM  # what is left over at the top is left out
+    strata = count // STRATUM
+    if strata == 0:
+        return None
+    natural = natural[:count].reshape(strata, STRATUM)
+    values = values[:count].reshape(strata, STRATUM, -1)
+    values = values - values.mean(axis=1, keepdims=True)
+    share = natural.sum(axis=1)  # [strata] natural moments
+    mixed = (share > 0) & (share < STRATUM)
+    if not mixed.any():
+        return None
+    # Drawing `share` of 20 without replacement: the variance of their sum.
+    spread = (share * (STRATUM - share) / STRATUM)[:, None] * values.var(axis=1, ddof=1)
+    region = np.zeros((REGIONS + 1, strata))  # [regions, strata]
+    region[0] = 1
+    region[1 + np.arange(strata) * REGIONS // strata, np.arange(strata)] = 1
+    deviation = np.sqrt(region @ spread)  # [regions, features]
+    usable = deviation > 1e-12
+
+    def statistic(labels: np.ndarray) -> Floats:  # [draws, strata, STRATUM] → [draws]
+        sums = np.einsum("dsi,sif->dsf", labels.astype(np.float64), values, optimize=True)
+        total = np.einsum("rs,dsf->drf", region, sums, optimize=True)
+        scaled = np.abs(total) / np.where(usable, deviation, np.inf)
+        return np.asarray(scaled.max(axis=(1, 2)))
+
+    observed = float(statistic(natural[None])[0])
+    rng = np.random.default_rng(seed)
+    larger = 0
+    for begin in range(0, permutations, 100):
+        draws = min(100, permutations - begin)
+        keys = rng.random((draws, strata, STRATUM)).argsort(axis=2).argsort(axis=2)
+        larger += int((statistic(keys < share[:, None]) >= observed - 1e-12).sum())
+    return LawTest(
+        p_value=(larger + 1) / (permutations + 1),
+        statistic=observed,
+        permutations=permutations,
+        informative=int(mixed.sum()) * STRATUM,
+    )
+
+
+def _features(ranks: Floats, losses: Floats, confidence: float) -> Floats:
+    """For each n the rank of the loss less its trend, and whether a percentile was exceeded."""
+    width = WIDTH * len(ranks) ** -0.2
+    alone = np.zeros(len(ranks), dtype=np.int64)
+    features = []
+    for column in losses.T:
+        size = ranks_in(np.sort(column), column)
+        window = max(2 * STRATUM, 3)
+        padded = np.pad(size, window // 2, mode="reflect") if len(size) > window else size
+        trend = (
+            np.convolve(padded, np.full(window + 1, 1 / (window + 1)), mode="valid")
+            if len(size) > window
+            else np.full(len(size), size.mean())
+        )
+        percentile = kernel_percentiles(ranks, column, alone, 0, width, confidence)[0]
+        features += [size - trend, column > np.interp(ranks, POINTS, percentile)]
+    return np.stack(features, axis=1).astype(np.float64)

@@ -1,0 +1,299 @@
+"""What moments that a bound has not seen say about it: cross-validation, with its noise.
+
+Every moment is judged by a bound that was fitted without its episode. What is judged is what a
+margin leans on: C_n, the largest loss over all n' ≤ n, for every method alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from safemargin.core.records import PHASES, Floats, Phase
+from safemargin.errors import InvalidInput, SafemarginError
+from safemargin.margins.bounds.conformal import assign_folds, check_groups
+from safemargin.margins.bounds.sample import (
+    Booleans,
+    Integers,
+    Sample,
+    check_confidence,
+    first_runs,
+)
+from safemargin.margins.methods import fit_sample
+
+FOLDS = 5
+BINS = 5
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of so many, and where the true share lies with 95 % confidence (Clopper–Pearson)."""
+
+    count: int
+    tested: int
+    share: float | None
+    """None where nothing was tested."""
+    low: float
+    high: float
+
+
+def clopper_pearson(count: int, tested: int, level: float = 0.95) -> Share:
+    """An exact interval for a binomial share; it covers with at least the level."""
+    if not 0 <= count <= tested:
+        raise InvalidInput(f"a share needs 0 ≤ count ≤ tested, got {count} of {tested}")
+    if not 0 < level < 1:
+        raise InvalidInput(f"the level of an interval must lie between 0 and 1, got {level}")
+    if tested == 0:
+        return Share(0, 0, None, 0.0, 1.0)
+    from scipy.stats import beta  # here: importing a study must not load scipy
+
+    tail = (1 - level) / 2
+    low = 0.0 if count == 0 else float(beta.ppf(tail, count, tested - count + 1))
+    high = 1.0 if count == tested else float(beta.ppf(1 - tail, count + 1, tested - count))
+    return Share(count, tested, count / tested, low, high)
+
+
+def moments_to_show(miss: float, confidence: float = 0.95, *, power: float = 0.8) -> int:
+    """How many tests it takes to show, with this power, that a bound covers β − miss and not β.
+
+    One-sided at 5 %, by the normal approximation: 3,118 for one point at β = 0.95.
+    """
+    check_confidence(confidence)
+    if not 0 < miss < confidence:
+        raise InvalidInput(f"the miss must lie between 0 and the confidence, got {miss}")
+    if not 0 < power < 1:
+        raise InvalidInput(f"the power must lie between 0 and 1, got {power}")
+    promised, actual = confidence, confidence - miss
+    z = NormalDist().inv_cdf
+    width = z(0.95) * math.sqrt(promised * (1 - promised)) + z(power) * math.sqrt(
+        actual * (1 - actual)
+    )
+    return math.ceil((width / miss) ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Every row of a sample beside the bound that was fitted without it."""
+
+    sample: Sample
+    upper: Floats  # [rows, n] infinite where there is no bound, or the proxy lies above the range
+    above: Booleans  # [rows] the proxy lies above the range
+    bins: Integers  # [rows] which fifth of the natural moments, by proxy
+    edges: Floats  # [BINS + 1] the proxies at which the fifths begin and end
+    confidence: float
+    method: str
+    notes: list[str]
+    """Why a fit granted no bound, each once."""
+
+    @property
+    def held(self) -> Booleans:
+        """C_n ≤ b_n, [rows, n]."""
+        return np.asarray(self.sample.running_maximum <= self.upper)
+
+    @property
+    def promised(self) -> Booleans:
+        """Where there is a bound to keep to, [rows, n]."""
+        return np.isfinite(self.upper)
+
+    def coverage(self, rows: Booleans | None = None, column: int | None = None) -> Share:
+        """How often the bound held, over some rows and one n or all.
+
+        Runs of one moment are not independent: the first of each is the test.
+        """
+        tests = first_runs(self.sample)
+        rows = tests if rows is None else rows & tests
+        columns = slice(None) if column is None else slice(column, column + 1)
+        promised = self.promised[rows, columns]
+        held = self.held[rows, columns] & promised
+        return clopper_pearson(int(held.sum()), int(promised.sum()))
+
+    def steps_granted(self, tolerance: float) -> Integers:
+        """How many of the n are affordable at each row, [rows]."""
+        within = np.logical_and.accumulate(self.upper <= tolerance, axis=1)
+        return np.asarray(within.sum(axis=1))
+
+    def margins(self, tolerance: float) -> Integers:
+        """The margin at each row, [rows]; 0 above the range and where there is no bound."""
+        return np.array([0, *self.sample.n_values])[self.steps_granted(tolerance)]
+
+    def chain_failures(self, tolerance: float) -> Booleans:
+        """Whether some n' ≤ the margin broke the tolerance, [rows]; a margin of 0 cannot fail."""
+        granted = self.steps_granted(tolerance)
+        broken = self.sample.running_maximum > tolerance  # [rows, n]
+        at_margin = broken[np.arange(len(granted)), np.maximum(granted - 1, 0)]
+        return np.asarray(at_margin & (granted > 0))
+
+    def chain(self, rows: Booleans, tolerance: float) -> Share:
+        """How often a margin failed, over the moments of some rows; no promise, no test."""
+        tests = rows & first_runs(self.sample) & self.promised[:, 0]
+        failed = self.chain_failures(tolerance)[tests]
+        return clopper_pearson(int(failed.sum()), len(failed))
+
+    def phase(self, phase: Phase) -> Booleans:
+        """The natural or the spread rows."""
+        return self.sample.natural if phase == "natural" else ~self.sample.natural
+
+
+Variant = tuple[str, Mapping[str, Any]]
+"""A method and its options."""
+
+
+def hold_out(
+    sample: Sample, *, method: str, confidence: float, folds: int = FOLDS, **options: Any
+) -> HeldOut:
+    """Fit without each fold in turn, and look at the moments of that fold."""
+    found = hold_out_all(sample, {method: (method, options)}, confidence=confidence, folds=folds)
+    judged = found[method]
+    if isinstance(judged, SafemarginError):
+        raise judged
+    return judged
+
+
+def hold_out_all(
+    sample: Sample,
+    variants: Mapping[str, Variant],
+    *,
+    confidence: float,
+    folds: int = FOLDS,
+    after_each: Callable[[], None] | None = None,
+) -> dict[str, HeldOut | SafemarginError]:
+    """`hold_out` for several variants on the same folds: name → HeldOut, or why there is none."""
+    if folds < 2:
+        raise InvalidInput(f"cross-validation needs at least 2 folds, got {folds}")
+    check_groups(sample, 3)  # a fit without one of them needs two
+    fold = assign_folds(sample, folds)
+    bins, edges = natural_bins(sample)
+    found: dict[str, HeldOut | SafemarginError] = {
+        name: HeldOut(
+            sample=sample,
+            upper=np.full(sample.losses.shape, np.inf),
+            above=np.zeros(len(sample), dtype=bool),
+            bins=bins,
+            edges=edges,
+            confidence=confidence,
+            method=name,
+            notes=[],
+        )
+        for name in variants
+    }
+    for left_out in range(folds):
+        tested = fold == left_out
+        rest = sample.take(~tested)
+        proxies = sample.proxies[tested]  # [tests, n]
+        for name, (method, options) in variants.items():
+            judged = found[name]
+            if after_each is not None:
+                after_each()
+            if isinstance(judged, SafemarginError):
+                continue
+            try:
+                bound = fit_sample(rest, method=method, confidence=confidence, **options)
+            except InvalidInput as error:  # e.g. a proxy that does not vary, a missing library
+                found[name] = error
+                continue
+            high = proxies > bound.grid[:, -1]  # [tests, n]
+            limits = bound.at(proxies if sample.looks_at_n else proxies[:, 0])
+            judged.upper[tested] = np.where(high, np.inf, limits)
+            judged.above[tested] = high.any(axis=1)
+            if bound.unbounded:
+                judged.notes.extend(note for note in bound.notes if note not in judged.notes)
+    return found
+
+
+def natural_bins(sample: Sample, count: int = BINS) -> tuple[Integers, Floats]:
+    """Which fifth of the natural proxies each row lies in, and the edges.
+
+    A proxy that looks at n is taken at its first column.
+    """
+    proxies = sample.proxies[:, 0]
+    natural = proxies[sample.natural] if sample.natural.any() else proxies
+    edges = np.quantile(natural, np.linspace(0, 1, count + 1))
+    edges[0], edges[-1] = proxies.min(), proxies.max()
+    return np.searchsorted(edges[1:-1], proxies, side="right"), edges
+
+
+@dataclass(frozen=True)
+class CoverageRow:
+    """How often C_n ≤ b_n held on unseen moments of one phase, in one part of the proxy's range."""
+
+    phase: Phase
+    n: int | None
+    """None: all n together (their moments are the same, so the interval is then too narrow)."""
+    part: int | None
+    """Which fifth of the natural proxies, from 1; None: all of them."""
+    low_proxy: float
+    high_proxy: float
+    held: Share
+
+
+@dataclass(frozen=True)
+class ChainRow:
+    """How often some n' ≤ the margin broke the tolerance, on unseen moments of one phase."""
+
+    phase: Phase
+    tolerance: float
+    failed: Share
+    mean_margin: float
+
+
+def coverage_rows(found: HeldOut) -> tuple[CoverageRow, ...]:
+    """For each phase: every n, every fifth, and every n in every fifth."""
+    rows = []
+    n_values = found.sample.n_values
+    for phase in PHASES:
+        of_phase = found.phase(phase)
+        if not of_phase.any():
+            continue
+        for part in (None, *range(BINS)):
+            inside = of_phase if part is None else of_phase & (found.bins == part)
+            low, high = (
+                (found.edges[0], found.edges[-1])
+                if part is None
+                else (found.edges[part], found.edges[part + 1])
+            )
+            for column, n in ((None, None), *enumerate(n_values)):
+                rows.append(
+                    CoverageRow(
+                        phase=phase,
+                        n=n,
+                        part=None if part is None else part + 1,
+                        low_proxy=float(low),
+                        high_proxy=float(high),
+                        held=found.coverage(inside, column),
+                    )
+                )
+    return tuple(rows)
+
+
+def chain_rows(found: HeldOut, tolerances: Sequence[float]) -> tuple[ChainRow, ...]:
+    """For each phase and tolerance."""
+    rows = []
+    for phase in PHASES:
+        of_phase = found.phase(phase)
+        if not of_phase.any():
+            continue
+        for tolerance in tolerances:
+            rows.append(
+                ChainRow(
+                    phase=phase,
+                    tolerance=float(tolerance),
+                    failed=found.chain(of_phase, tolerance),
+                    mean_margin=float(found.margins(tolerance)[of_phase].mean()),
+                )
+            )
+    return tuple(rows)
+
+
+def typical_tolerances(upper: Floats, *, count: int = 3) -> list[float]:
+    """Tolerances at which something happens: quantiles of a table's bounds, as round numbers."""
+    finite = upper[np.isfinite(upper)]
+    if not len(finite):
+        return [1.0]
+    shares = np.arange(1, count + 1) / (count + 1)
+    values = np.quantile(np.maximum(finite, 0), shares)
+    return sorted({float(f"{value:.1g}") for value in values if value > 0}) or [1.0]

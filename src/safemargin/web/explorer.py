@@ -1,0 +1,181 @@
+"""The explorer as a web application over one study."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Any
+
+from safemargin.errors import InvalidInput, MissingExtra, NoPictures, SafemarginError
+from safemargin.replay.films import Films
+from safemargin.replay.pictures import Camera
+from safemargin.replay.recordings import Recording, Recordings
+from safemargin.replay.whatif import ROLES, WhatIfs
+from safemargin.study.study import Study
+from safemargin.web.describe import describe_episode, describe_study, starting_place
+from safemargin.web.entrance import add_page_files
+from safemargin.web.margin_tables import margin_tables
+from safemargin.web.pages import KINDS, page, plotly_script
+
+try:
+    from fastapi import FastAPI, HTTPException, Request
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import JSONResponse, Response
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+except ImportError as error:
+    raise MissingExtra("the explorer", extra="web") from error
+
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""Names that this page answers to; other sites must not reach it through a name of their own."""
+
+PATIENCE = 0.5
+"""Seconds for each kind of work in the background to come to an end."""
+
+
+def create_app(
+    study: Study,
+    *,
+    recordings: Recordings | None = None,
+    episode: str | None = None,
+    step: int | None = None,
+    hosts: tuple[str, ...] = HOSTS,
+) -> FastAPI:
+    """The explorer's page and all that it asks for; `episode` and `step` are where to begin."""
+    plotly_script()  # MissingExtra now, not on the first page
+    study.require_trust()
+    known = recordings or Recordings(study)
+    start = starting_place(known, episode, step)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        stop()
+        ended = [work.close(seconds=PATIENCE) for work in (films, what_ifs)]
+        app.state.ended = all(ended)
+
+    def stop() -> None:
+        films.stop()
+        what_ifs.stop()
+
+    app = FastAPI(title="safemargin explorer", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    app.state.stop = stop
+    app.state.ended = False
+    version = secrets.token_hex(4)  # pictures are cached by browsers; a later server has others
+    fitting = threading.Lock()
+
+    @lru_cache(maxsize=32)
+    def tables(proxy: str) -> dict[str, Any]:
+        return margin_tables(study, proxy).to_dict()
+
+    def recording_of(name: str) -> Recording:
+        try:
+            return known.open(name)
+        except InvalidInput as error:
+            raise HTTPException(404, str(error)) from error
+
+    def at_step(name: str, step: int, *, end: int = 0) -> Recording:
+        recording = recording_of(name)
+        steps = recording.episode.steps
+        if not 0 <= step < steps + end:
+            raise HTTPException(
+                404, f"{name} has no step {step}: its steps are 0 to {steps - 1 + end}"
+            )
+        return recording
+
+    @app.exception_handler(SafemarginError)
+    def tell(request: Request, error: SafemarginError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
+
+    @app.exception_handler(RequestValidationError)
+    def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
+        wrong = error.errors()[0]
+        told = f"{wrong['loc'][-1]} must be a whole number, got {wrong['input']!r}"
+        return JSONResponse({"detail": told}, 422)
+
+    @app.get("/")
+    def index() -> Response:
+        return Response(page("index.html"), media_type=KINDS[".html"])
+
+    @app.get("/plotly.js")
+    def plotly() -> Response:
+        headers = {"Cache-Control": "max-age=86400"}
+        return Response(plotly_script(), media_type=KINDS[".js"], headers=headers)
+
+    add_page_files(app)
+
+    @app.get("/api/study")
+    def about() -> dict[str, Any]:
+        return {"version": version, **describe_study(study, known, start)}
+
+    @app.get("/api/margins/{proxy}")
+    def margins(proxy: str) -> dict[str, Any]:
+        if proxy not in study.proxies:
+            raise HTTPException(404, f"the study has no proxy {proxy!r}")
+        with fitting:  # once, not once a request
+            return tables(proxy)
+
+    @app.get("/api/episodes/{name}")
+    def episode_of(name: str) -> dict[str, Any]:
+        return describe_episode(known, recording_of(name))
+
+    @app.get("/api/episodes/{name}/film")
+    def film(name: str) -> dict[str, Any]:
+        recording = recording_of(name)
+        taken, fault = films.taken(recording)
+        return {
+            "ready": films.ready,
+            "taken": taken,
+            "of": recording.episode.steps + 1,
+            "fault": fault,
+            "action_names": films.action_names,
+        }
+
+    @app.get("/api/episodes/{name}/frames/{step}")
+    def frame(name: str, step: int) -> Response:
+        return _jpeg(films.picture(at_step(name, step, end=1), step))
+
+    # POST begins (again), GET tells how far it is.
+    @app.post("/api/episodes/{name}/steps/{step}/whatif")
+    def ask(name: str, step: int) -> dict[str, Any]:
+        return what_ifs.ask(at_step(name, step), step).to_dict(study.settings.n_values)
+
+    @app.get("/api/episodes/{name}/steps/{step}/whatif")
+    def asked(name: str, step: int) -> dict[str, Any]:
+        at_step(name, step)
+        return what_ifs.known(name, step).to_dict(study.settings.n_values)
+
+    @app.post("/api/episodes/{name}/steps/{step}/whatif/{n}")
+    def show(name: str, step: int, n: int) -> dict[str, Any]:
+        at_step(name, step)
+        return what_ifs.show(what_ifs.known(name, step), n).to_dict()
+
+    @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}")
+    def shown(name: str, step: int, n: int) -> dict[str, Any]:
+        at_step(name, step)
+        return what_ifs.known_showing(name, step, n).to_dict()
+
+    @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}/{role}/{frame}")
+    def trial_frame(name: str, step: int, n: int, role: str, frame: int) -> Response:
+        at_step(name, step)
+        take = what_ifs.known_showing(name, step, n).takes.get(role)
+        if role not in ROLES or take is None or not 0 <= frame < len(take.pictures):
+            raise HTTPException(404, f"there is no frame {frame} of the {role} trial (yet)")
+        return _jpeg(take.pictures[frame])
+
+    # Last: their threads make environments, which changes Python's warning filters for a while, and
+    # all threads share these. FastAPI has filters of its own while it takes routes.
+    films = Films(lambda: Camera(study.environment_spec))
+    what_ifs = WhatIfs(known, lambda: Camera(study.environment_spec))
+    if start[0]:
+        films.begin(known.open(start[0]), start[1])
+
+    return app
+
+
+def _jpeg(picture: bytes) -> Response:
+    headers = {"Cache-Control": "private, max-age=3600, immutable"}
+    return Response(picture, media_type="image/jpeg", headers=headers)

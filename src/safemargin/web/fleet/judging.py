@@ -1,0 +1,34 @@
+"""What the server's own monitor says to agents that report scores only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from safemargin.errors import InvalidInput
+from safemargin.monitor.decisions import Decision
+from safemargin.web.fleet.agents import Agent
+from safemargin.web.fleet.messages import Report
+
+
+def judged(agent: Agent, report: Report, before: Report | None) -> Report:
+    """The same report with margin and call; `before`: the same decision, judged already."""
+    if before is not None:
+        return replace(before, waits=report.waits)
+    if agent.monitor is None:
+        raise InvalidInput(
+            "this server has no margins file, so a decision needs its margin; start it with "
+            "one, or give the agent a monitor"
+        )
+    said: Decision = agent.monitor.step(np.array(report.scores))
+    return replace(
+        report,
+        margin=said.margin,
+        proxy=said.proxy if said.proxy - said.proxy == 0 else None,
+        call=said.call,
+        outside=said.outside,
+        muted=said.muted,
+        void=said.void,
+        why=said.why if said.call or said.outside or said.void else "",
+    )

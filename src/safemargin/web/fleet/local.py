@@ -1,0 +1,285 @@
+"""Agents that run beside the server: one thread each, at a steady pace."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.environments import EnvironmentSpec
+from safemargin.errors import NoPictures, SafemarginError, told
+from safemargin.monitor.monitor import Monitor
+from safemargin.monitor.overseen import Course, Question, oversee
+from safemargin.monitor.overseers import action_names
+from safemargin.monitor.pictures import as_picture
+from safemargin.monitor.steering import Steering
+from safemargin.policies.base import Memory, Observations, Policy
+from safemargin.replay.pictures import drawing_environment, render
+from safemargin.web.fleet.agents import Agent, Status
+from safemargin.web.fleet.messages import MOST_ACTIONS, MOST_SCORES, Hello, Report
+from safemargin.web.fleet.state import Fleet
+
+Env = gym.Env[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What the agents run here are, and how fast."""
+
+    environment: EnvironmentSpec
+    policy: Policy
+    make_monitor: Callable[[], Monitor]
+    agents: int
+    speed: float
+    """Decisions a second of each."""
+    seed: int = 0
+    wait: float = 0.0
+    """Seconds that an agent that calls waits for somebody before it goes on."""
+
+
+class _Shared(Policy):
+    """One policy for many threads: one at a time."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._turn = threading.Lock()
+        self.kind, self.identity = policy.kind, policy.identity
+        self.description, self.uses_mask = policy.description, policy.uses_mask
+
+    def scores(
+        self, observations: Observations, memory: Memory = None
+    ) -> tuple[npt.NDArray[np.float32], Memory]:
+        with self._turn:
+            return self._policy.scores(observations, memory)
+
+    def initial_memory(self, batch: int) -> Memory:
+        return self._policy.initial_memory(batch)
+
+
+class LocalAgents:
+    """Starts the crew, and ends it."""
+
+    def __init__(self, fleet: Fleet, crew: Crew) -> None:
+        self.fleet = fleet
+        self.crew = crew
+        self._policy = _Shared(crew.policy)
+        self._closing = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin; the fleet hears of it on the loop."""
+        digits = len(str(self.crew.agents))
+        for number in range(1, self.crew.agents + 1):
+            runner = _Runner(self, loop, number, f"agent {number:0{digits}}")
+            thread = threading.Thread(target=runner.run, name=runner.name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End; agents that compute are waited for a little."""
+        self._closing.set()
+        deadline = time.monotonic() + 3
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    @property
+    def closing(self) -> threading.Event:
+        """Set once all are to end."""
+        return self._closing
+
+    @property
+    def policy(self) -> Policy:
+        """The one that all share."""
+        return self._policy
+
+
+class _Runner:
+    """One agent: its environment, its monitor, and the way between it and the fleet."""
+
+    def __init__(
+        self, crew: LocalAgents, loop: asyncio.AbstractEventLoop, number: int, name: str
+    ) -> None:
+        self.crew = crew
+        self.name = name
+        self.loop = loop
+        self.number = number
+        self.steering = Steering()
+        self.agent: Agent | None = None
+        self._pictured = 0.0
+        self._draws = True
+
+    # -- as a link: called from the server's thread ------------------------------------------------
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.steering.heard(message)
+
+    def takes(self) -> bool:
+        return not self._ended
+
+    def close(self, why: str) -> None:
+        self.steering.heard({"kind": "stop", "why": why})
+
+    # -- the agent's own thread --------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Episodes until the end; whatever breaks is told, and harms no other agent."""
+        status: Status = "left"
+        reason = ""
+        try:
+            env = self._make()
+            try:
+                self._join(env)
+                self._episodes(env)
+            finally:
+                env.close()
+        except SafemarginError as error:
+            status, reason = "died", str(error)
+        except Exception as error:  # noqa: BLE001  somebody else's environment or policy
+            status, reason = "died", told(error)
+        agent = self.agent
+        if agent is not None:
+            self._post(lambda: self.crew.fleet.depart(agent, self, status, reason))
+
+    def _make(self) -> Env:
+        spec = self.crew.crew.environment
+        try:
+            return drawing_environment(spec)
+        except NoPictures:
+            self._draws = False
+            return spec.make()
+
+    def _join(self, env: Env) -> None:
+        space, crew = env.action_space, self.crew.crew
+        count = first = dimensions = 0
+        if isinstance(space, gym.spaces.Discrete):
+            count, first = int(space.n), int(space.start)
+        else:
+            dimensions = int(np.prod(space.shape or (1,)))
+        names = action_names(env, count)
+        hello = Hello(
+            self.name,
+            f"local {id(self.crew)}",
+            action_names=tuple(
+                name or f"action {first + place}" for place, name in enumerate(names[:MOST_ACTIONS])
+            ),
+            dimensions=dimensions,
+            first_action=first,
+            policy=crew.policy.identity,
+            environment=crew.environment.name,
+            on_lost=self.crew.fleet.on_lost,
+        )
+        done = threading.Event()
+
+        def join() -> None:
+            self.agent = self.crew.fleet.join(hello, self)
+            done.set()
+
+        self._post(join)
+        while not done.wait(0.1) and not self.crew.closing.is_set():
+            pass
+
+    def _episodes(self, env: Env) -> None:
+        crew = self.crew.crew
+        monitor = crew.make_monitor()
+        seed = int(np.random.SeedSequence([crew.seed, self.number]).generate_state(1)[0])
+        episode = 0
+        first: int | None = seed
+        while not self._ended:
+            run = oversee(env, self.crew.policy, monitor, seed=first)
+            self._one(run, env, episode)
+            first = None  # the environment draws its next start by itself
+            episode += 1
+
+    @property
+    def _ended(self) -> bool:
+        return self.crew.closing.is_set() or self.steering.stopped is not None
+
+    def _one(self, run: Generator[Question, Any, Course], env: Env, episode: int) -> None:
+        """One episode."""
+        pause = 1 / self.crew.crew.speed
+        due = time.monotonic()
+        answer: Any = None
+        try:
+            question = next(run)
+            while not self._ended:
+                due = max(due + pause, time.monotonic())
+                self.crew.closing.wait(due - time.monotonic())
+                waits = self.steering.taken
+                self._report(question, env, episode, waits=waits)
+                if question.decision.began and not waits and self._somebody_comes():
+                    waits = True
+                    self._report(question, env, episode, waits=True)
+                answer = None
+                if waits:
+                    _, answer = self.steering.wait(
+                        episode, question.step, given_up=self.crew.closing.is_set
+                    )
+                    if answer is not None and not isinstance(env.action_space, gym.spaces.Discrete):
+                        space = env.action_space
+                        answer = np.array(answer, space.dtype).reshape(space.shape or ())
+                if self._ended:
+                    break  # told to stop while it waited: it does nothing more
+                question = run.send(answer)
+        except StopIteration:
+            if self.agent is not None:
+                self._post(partial(self.crew.fleet.end_episode, self.agent))
+        else:
+            run.close()
+
+    def _somebody_comes(self) -> bool:
+        wait = self.crew.crew.wait
+        return wait > 0 and self.steering.wait_for_person(wait, given_up=self.crew.closing.is_set)
+
+    def _report(self, question: Question, env: Env, episode: int, *, waits: bool = False) -> None:
+        decision, scores = question.decision, np.ravel(question.scores)
+        finite = decision.proxy - decision.proxy == 0
+        proposed = question.proposed
+        report = Report(
+            episode,
+            question.step,
+            tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
+            int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
+            decision.margin,
+            decision.proxy if finite else None,
+            decision.call,
+            decision.outside,
+            decision.muted,
+            decision.void,
+            decision.why if decision.call or decision.outside or decision.void else "",
+            waits,
+        )
+        picture = self._picture(env, urgent=decision.began)
+        fleet, agent = self.crew.fleet, self.agent
+
+        def tell() -> None:
+            if agent is not None and agent.link is self:
+                if picture is not None:
+                    fleet.see(agent, question.step, picture)
+                fleet.report(agent, report)
+
+        self._post(tell)
+
+    def _picture(self, env: Env, *, urgent: bool) -> bytes | None:
+        """A picture, where somebody wants one by now."""
+        every, now = self.steering.picture_every, time.monotonic()
+        wanted = urgent or (every is not None and now - self._pictured >= every)
+        if not self._draws or not wanted:
+            return None
+        self._pictured = now
+        try:
+            return as_picture(render(env))
+        except NoPictures:
+            self._draws = False
+            return None
+
+    def _post(self, function: Callable[[], Any]) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(function)

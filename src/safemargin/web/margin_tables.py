@@ -1,0 +1,103 @@
+"""Bounds for several confidences at once, so that a page can answer its sliders by itself."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from safemargin.errors import SafemarginError
+from safemargin.margins.fitting import NoBound
+from safemargin.margins.lookup import Margins
+from safemargin.study.study import Study
+from safemargin.validation.heldout import typical_tolerances
+
+CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+DEFAULT_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class MarginTables:
+    """The margins of a study for one proxy at several confidences."""
+
+    proxy: str
+    n_values: tuple[int, ...]
+    looks_at_n: bool
+    tables: tuple[Margins, ...]
+    """By increasing confidence; none where there is nothing to fit."""
+    note: str | None
+    """Why there are none."""
+    confidence: float
+    """To begin with: 0.95, or the highest that the study allows."""
+    tolerance: float
+    """To begin with: one at which margins differ."""
+    highest_tolerance: float
+    """From here on the largest n is affordable everywhere."""
+
+    @property
+    def chosen(self) -> Margins | None:
+        """The table to begin with."""
+        return next((each for each in self.tables if each.confidence == self.confidence), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; null: no bound."""
+        return {
+            "proxy": self.proxy,
+            "n_values": list(self.n_values),
+            "looks_at_n": self.looks_at_n,
+            "tables": [_table(margins) for margins in self.tables],
+            "note": self.note,
+            "confidence": self.confidence,
+            "tolerance": self.tolerance,
+            "highest_tolerance": self.highest_tolerance,
+        }
+
+
+def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:
+    """Fit the study's margins at each confidence; what cannot be fitted is told in the note."""
+    name = study.default_proxy if proxy is None else proxy
+    fits: list[Margins] = []
+    note = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoBound)  # the tables carry it as a note
+            fits = [study.fit(confidence, proxy=name) for confidence in CONFIDENCES]
+    except SafemarginError as error:
+        note = str(error)
+    bounded = [margins for margins in fits if margins.bound.unbounded < 1]
+    able = [each for each in bounded if each.confidence <= DEFAULT_CONFIDENCE]
+    first = able[-1] if able else None
+    if fits and not bounded:
+        note = fits[0].notes[0] if fits[0].notes else "the data allow no bound at any confidence"
+    finite = [each.bound.upper[np.isfinite(each.bound.upper)] for each in bounded]
+    highest = max((float(upper.max()) for upper in finite if len(upper)), default=0.0)
+    typical = [1.0] if first is None else typical_tolerances(first.bound.upper)
+    return MarginTables(
+        proxy=name,
+        n_values=study.settings.n_values,
+        looks_at_n=bool(fits) and fits[0].bound.looks_at_n,
+        tables=tuple(fits),
+        note=note,
+        confidence=DEFAULT_CONFIDENCE if first is None else first.confidence,
+        tolerance=typical[len(typical) // 2],
+        highest_tolerance=highest if highest > 0 else 1.0,
+    )
+
+
+def _table(margins: Margins) -> dict[str, Any]:
+    bound = margins.bound
+    rows = bound.grid if bound.looks_at_n else bound.grid[:1]
+    return {
+        "confidence": margins.confidence,
+        "method": margins.method,
+        "bounded": bound.unbounded < 1,
+        "notes": list(margins.notes),
+        "grid": rows.tolist(),
+        "upper": [
+            [value if math.isfinite(value) else None for value in row]
+            for row in bound.upper.tolist()
+        ],
+    }

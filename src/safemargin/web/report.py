@@ -1,0 +1,281 @@
+"""A study as one self-contained page: what was measured, whether to trust it, what it found."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import safemargin
+from safemargin.core.files import written_whole
+from safemargin.core.progress import Progress, Silence
+from safemargin.core.records import Floats
+from safemargin.core.text import duration
+from safemargin.errors import InvalidInput, SafemarginError
+from safemargin.margins.fitting import NoBound
+from safemargin.replay.critical_moments import CriticalMoment, most_critical, with_pictures
+from safemargin.replay.recordings import Recordings
+from safemargin.study.findings import findings
+from safemargin.study.plots import KdeInfo, kde_info, readable
+from safemargin.study.status import Status
+from safemargin.study.study import Study
+from safemargin.validation.comparison import Comparison
+from safemargin.web.margin_tables import MarginTables, margin_tables
+from safemargin.web.pages import page, plotly_script
+
+Found = TypeVar("Found")
+
+SCRIPTS = ("margins", "charts", "words", "report")
+
+
+@dataclass(frozen=True, eq=False)
+class ReportInfo:
+    """Everything a report shows; None where the study does not hold enough for it."""
+
+    facts: tuple[tuple[str, str], ...]
+    """Name and value, line by line."""
+    status: Status
+    findings: tuple[tuple[str, str], ...]
+    """'ok', 'note' or 'problem', and a sentence: may the numbers be trusted?"""
+    tables: MarginTables
+    densities: KdeInfo | None
+    comparison: Comparison | None
+    moments: tuple[CriticalMoment, ...]
+    natural_proxies: Floats  # [natural moments], or [natural moments, n]
+    notes: tuple[str, ...]
+    """What is missing, and why."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "facts": [list(fact) for fact in self.facts],
+            "findings": [list(finding) for finding in self.findings],
+            "tables": self.tables.to_dict(),
+            "proxy_text": readable(self.tables.proxy),
+            "densities": None if self.densities is None else _densities(self.densities),
+            "comparison": None if self.comparison is None else _comparison(self.comparison),
+            "moments": [moment.to_dict() for moment in self.moments],
+            "natural_proxies": self.natural_proxies.tolist(),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """Where a report is, and what is missing from it."""
+
+    path: Path
+    notes: tuple[str, ...]
+
+
+def write_report(
+    study: Study, path: str | Path, *, top: int = 10, progress: Progress | None = None
+) -> WrittenReport:
+    """Write the report as one HTML file that needs nothing else."""
+    script = plotly_script()  # MissingExtra before anything is computed
+    target = Path(path)
+    if target.is_dir():
+        raise InvalidInput(f"{target} is a folder; name the report's file, e.g. report.html")
+    info = report_info(study, top=top, progress=progress)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(target) as place:
+            place.write_text(report_page(info, script), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{target} cannot be written: {error}") from error
+    return WrittenReport(target, info.notes)
+
+
+def report_info(study: Study, *, top: int = 10, progress: Progress | None = None) -> ReportInfo:
+    """What there is to report; an unfinished study gives what it can, and says what is missing."""
+    if top < 0:
+        raise InvalidInput(f"top must be at least 0, got {top}")
+    study.require_trust(policy=False)  # before anything is computed
+    progress = progress or Silence()
+    progress.stage("report", total=4 + top, done=0)
+    status = study.status()
+    notes = _what_is_missing(status)
+    recordings = Recordings(study)
+    missing: dict[str, list[str]] = {}  # reason → what it costs
+
+    def attempt(what: str, work: Callable[[], Found]) -> Found | None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NoBound)
+                return work()
+        except SafemarginError as error:
+            missing.setdefault(str(error), []).append(what)
+            return None
+        finally:
+            progress.advance(0)
+
+    tables = margin_tables(study)
+    if tables.note is not None and any(status.moments.values()):
+        missing[tables.note] = ["margins"]
+    tuples = study.tuples()
+    progress.advance(0)
+    level = tables.confidence
+    densities = comparison = validation = None
+    moments: list[CriticalMoment] = []
+    if sum(status.moments.values()):
+        densities = attempt("densities", lambda: _densities_of(study, level))
+        validation = attempt("held-out check", lambda: study.validate(level))
+        comparison = attempt(
+            "comparison of proxies",
+            lambda: study.compare(
+                level, methods=["calibrated"], tolerances=[tables.tolerance or 1.0]
+            ),
+        )
+        moments = most_critical(study, recordings, top)
+        moments, fault = with_pictures(study, recordings, moments, lambda: progress.advance(0))
+        notes += [f"no {_listed(lacking)}: {reason}" for reason, lacking in missing.items()]
+        if fault is not None:
+            notes.append(fault)
+    return ReportInfo(
+        facts=tuple(_facts(study, status)),
+        status=status,
+        findings=tuple(findings(study, status, validation)),
+        tables=tables,
+        densities=densities,
+        comparison=comparison,
+        moments=tuple(moments),
+        natural_proxies=tuples.proxies[tuples.phases == "natural"],
+        notes=tuple(notes),
+    )
+
+
+def report_page(info: ReportInfo, plotly: str) -> str:
+    """The page; all scripts, styles, numbers and pictures are inside."""
+    # No '<' in the data: it could end the script element.
+    data = json.dumps(_finite(info.to_dict()), allow_nan=False).replace("<", "\\u003c")
+    parts = {
+        "STYLE": page("style.css") + page("report.css"),
+        "PLOTLY": plotly,
+        "SCRIPTS": "\n".join(page(f"{name}.js") for name in SCRIPTS),
+        "DATA": data,
+    }
+    whole = page("report.html")
+    for name, text in parts.items():
+        whole = whole.replace(f"@@{name}@@", text, 1)
+    return whole
+
+
+def _facts(study: Study, status: Status) -> list[tuple[str, str]]:
+    environment, policy, settings = study.environment, study.policy, study.settings
+    arguments = ", ".join(f"{name}={value}" for name, value in environment["arguments"].items())
+    versions = study.store.meta("versions") or {}
+    trials = (
+        f"{settings.trials} trials for each n, or every action sequence where there are few"
+        if settings.trial_plan == "fixed"
+        else f"plan {settings.trial_plan}, until ±{settings.sampling_error:g} is sure"
+    )
+    return [
+        ("environment", environment["name"] + (f" ({arguments})" if arguments else "")),
+        ("environment's hash", environment["identity"]),
+        ("policy", f"{policy['description']} ({policy['kind']} scores)"),
+        ("policy's hash", policy["identity"]),
+        ("perturbations", "n = " + ", ".join(map(str, settings.n_values)) + " random actions"),
+        ("trials", f"{status.trials:,}: {trials}"),
+        ("discount factor γ", f"{settings.gamma:g}, a horizon of {settings.horizon} steps"),
+        ("the policy acts", settings.action_choice),
+        ("random opening", f"up to {settings.opening} steps" if settings.opening else "none"),
+        ("seed", str(settings.seed)),
+        ("moments", ", ".join(f"{count:,} {phase}" for phase, count in status.moments.items())),
+        (
+            "cost",
+            f"{status.simulator_steps:,} simulator steps, "
+            f"{duration(status.worker_seconds)} of one worker",
+        ),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("report by", f"safemargin {safemargin.__version__} from {study.path.name}/"),
+    ]
+
+
+def _what_is_missing(status: Status) -> list[str]:
+    if not status.episodes:
+        return ["the study is empty: run `safemargin collect` on it"]
+    if not status.estimates_left:
+        return []
+    measured = ", ".join(
+        f"{done:,} of {status.wanted[phase]:,} {phase}" for phase, done in status.moments.items()
+    )
+    return [
+        f"the study is not finished: {measured} moments are measured for every n, "
+        f"{status.estimates_left:,} estimates are left; run the same `safemargin collect` again"
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    """'margins', 'margins or densities', 'margins, densities or comparison'."""
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _densities_of(study: Study, confidence: float) -> KdeInfo:
+    return kde_info(
+        study.tuples(), confidence=confidence, minimum_bandwidth=study.minimum_bandwidth, bins=120
+    )
+
+
+def _densities(info: KdeInfo) -> dict[str, Any]:
+    """The densities with one byte a cell: what an eye can tell apart."""
+    panels = []
+    for panel in info.panels:
+        weights = panel.density.weights
+        top = max(float(np.quantile(weights, 0.995)), 0.01 * float(weights.max()), 1e-300)
+        shade = np.sqrt(np.minimum(weights, top) / top) * 255
+        panels.append(
+            {
+                "n": panel.n,
+                "proxy": _rounded(panel.density.proxy),
+                "criticality": _rounded(panel.density.criticality),
+                "rows": list(weights.shape),
+                "shade": base64.b64encode(shade.astype(np.uint8).tobytes()).decode(),
+                "mean": _rounded(panel.mean),
+                "median": _rounded(panel.median),
+                "percentile": _rounded(panel.percentile),
+                "x": _rounded(panel.proxies),
+                "y": _rounded(panel.criticalities),
+            }
+        )
+    return {"confidence": info.confidence, "dropped": info.dropped, "panels": panels}
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "confidence": comparison.confidence,
+        "tolerance": comparison.tolerances[0],
+        "natural_moments": comparison.natural_moments,
+        "candidates": [
+            {
+                "proxy": each.proxy,
+                "text": readable(each.proxy),
+                "coverage": each.coverage.share,
+                "worst_part": each.worst_part.share,
+                "broken": each.chain_failures[0].share,
+                "mean_margin": each.mean_margins[0],
+                "holds": each.holds,
+            }
+            for each in comparison.candidates
+        ],
+    }
+
+
+def _rounded(values: Any) -> list[float]:
+    return [float(f"{value:.5g}") for value in np.asarray(values).ravel().tolist()]
+
+
+def _finite(value: Any) -> Any:
+    """Infinity and NaN are no JSON: null says that there is no number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
