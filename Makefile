@@ -24,7 +24,7 @@ demo: $(VENV)/.core  ## a small study of the bundled agent: margins and pictures
 	$(BIN)/safemargin demo
 
 test: $(STAMP)  ## all tests; the statistical ones in a reduced form
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)  ## the statistical truths, whole
 	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow
@@ -45,6 +45,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

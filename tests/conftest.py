@@ -87,13 +87,14 @@ def ray_in_use(ray_cluster: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def drawn_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small finished study of a world that draws, made once for all that look at pages."""
+    from helpers.paths import WORLDS
+
     from safemargin.cli import main
 
     path = tmp_path_factory.mktemp("pages") / "study"
-    worlds = Path(__file__).parent / "worlds.py"
     arguments = ["--natural", "40", "--spread", "12", "--workers", "1", "--scores", "logits"]
     settings = ["--n", "1,2,4", "--trials", "12", "--opening", "6"]
-    command = ["collect", f"{worlds}:make_drawn", f"{worlds}:always_first", "-o", str(path)]
+    command = ["collect", f"{WORLDS}:make_drawn", f"{WORLDS}:always_first", "-o", str(path)]
     assert main([*command, *arguments, *settings]) == 0
     return path
 

@@ -6,14 +6,12 @@ import inspect
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
+from helpers.paths import ROOT
 
 import safemargin as sm
 from safemargin import errors
-
-ROOT = Path(__file__).parent.parent
 
 
 def test_names() -> None:

@@ -11,7 +11,8 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_policies import adapters, write_onnx
+from helpers.paths import ROOT
+from helpers.small_policies import adapters, write_onnx
 
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import Policy
@@ -146,7 +147,7 @@ def test_travels_to_another_process(tmp_path: Path) -> None:
     (tmp_path / "sent.pickle").write_bytes(cloudpickle.dumps(sent))
     code = (
         "import sys, cloudpickle, warnings\n"
-        "import small_policies as builders\n"
+        "from helpers import small_policies as builders\n"
         "for data, observations, scores, identity in "
         "cloudpickle.load(open(sys.argv[1], 'rb')):\n"
         "    policy = cloudpickle.loads(data)\n"
@@ -161,7 +162,7 @@ def test_travels_to_another_process(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env={"PYTHONPATH": ":".join(["src", *sys.path]), "PYTHONHASHSEED": "77"},
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,8 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_policies import HAVE_TORCH, write_onnx
+from helpers.paths import ROOT
+from helpers.small_policies import HAVE_TORCH, write_onnx
 
 from safemargin.errors import InvalidInput, MissingExtra, PolicyFault
 from safemargin.policies import Policy, load_policy
@@ -87,15 +88,15 @@ def test_what_a_file_defines_travels_without_the_file(agent: Path) -> None:
         input=data,
         capture_output=True,
         env={"PYTHONPATH": ":".join(["src", *sys.path])},
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         check=False,
     )
     assert done.stdout.decode().strip() == "[[2.0, 2.0]]", done.stderr.decode()
 
 
 def test_an_object_in_a_module() -> None:
-    policy = load_policy("small_policies:linear_scores", kind="q")
-    assert policy.description == "small_policies:linear_scores"
+    policy = load_policy("helpers.small_policies:linear_scores", kind="q")
+    assert policy.description == "helpers.small_policies:linear_scores"
 
 
 @pytest.mark.parametrize(
@@ -317,7 +318,7 @@ def test_importing_policies_and_proxies_imports_no_other_library() -> None:
         capture_output=True,
         text=True,
         env={"PYTHONPATH": "src"},
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         check=True,
     )
     assert done.stdout.split("\n")[:2] == ["[]", "[]"]

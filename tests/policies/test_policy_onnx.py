@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 import onnx
 import pytest
+from helpers.small_policies import write_onnx
 from onnx import TensorProto, helper
-from small_policies import write_onnx
 
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import load_policy

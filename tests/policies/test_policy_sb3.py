@@ -10,7 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_policies import HAVE_SB3, SB3_CASES, sb3_model
+from helpers.small_policies import HAVE_SB3, SB3_CASES, sb3_model
 
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import load_policy

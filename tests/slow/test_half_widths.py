@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import TableWorld, Transitions, always_first, branching, chain, exact_criticality
+from helpers.worlds import (
+    TableWorld,
+    Transitions,
+    always_first,
+    branching,
+    chain,
+    exact_criticality,
+)
 
 from safemargin.core.records import EpisodeKey
 from safemargin.core.settings import Settings

@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from laws import ATOMS, FRESH, LAWS, N_VALUES, Law, draw_study, judge
+from helpers.laws import ATOMS, FRESH, LAWS, N_VALUES, Law, draw_study, judge
+from helpers.worth import Line, average, line
 from scipy.special import stdtrit
-from worth import Line, average, line
 
 from safemargin.core.records import Floats
 from safemargin.core.settings import Settings

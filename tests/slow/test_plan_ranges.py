@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import go_right
+from helpers.worlds import go_right
 
 import safemargin as sm
 

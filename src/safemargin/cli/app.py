@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import safemargin
 from safemargin.cli.base import BAD_INPUT, FINDING, INTERRUPTED, OK, Run
 from safemargin.cli.bundled import add_bundled_commands
 from safemargin.cli.margins import add_margin_commands
@@ -18,6 +17,7 @@ from safemargin.cli.pages import add_page_commands
 from safemargin.cli.reproduce import add_reproduce_commands
 from safemargin.cli.study import add_study_commands
 from safemargin.cli.watch import add_watch_commands
+from safemargin.core.version import __version__
 from safemargin.errors import EnvironmentFault, SafemarginError
 
 
@@ -77,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
 exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad usage or input""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=safemargin.__version__)
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(name: str, run: Run, summary: str, epilog: str = "") -> argparse.ArgumentParser:

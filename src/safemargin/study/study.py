@@ -10,11 +10,10 @@ from typing import Any
 
 import gymnasium as gym
 
-import safemargin
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import PHASES, Tuples
 from safemargin.core.settings import Settings
-from safemargin.core.version import versions_in_use
+from safemargin.core.version import __version__, versions_in_use
 from safemargin.criticality.estimation import Randomness
 from safemargin.criticality.stopping import student_quantile
 from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
@@ -363,7 +362,7 @@ class Study:
                 **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
                 "trials": int(tuples.trials.sum()),
             },
-            created_by=f"safemargin fit, safemargin {safemargin.__version__}",
+            created_by=f"safemargin fit, safemargin {__version__}",
             **options,
         )
 

@@ -1,6 +1,1 @@
-"""The explorer: a local web page on the episodes of a study."""
-
-from safemargin.web.explorer import HOSTS, create_app
-from safemargin.web.server import listen, serve
-
-__all__ = ["HOSTS", "create_app", "listen", "serve"]
+"""Web pages: the explorer of a study, its report, the fleet page, and the server behind them."""

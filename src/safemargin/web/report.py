@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import safemargin
 from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
 from safemargin.core.text import duration
+from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.margins.fitting import NoBound
 from safemargin.replay.critical_moments import CriticalMoment, most_critical, with_pictures
@@ -194,7 +194,7 @@ def _facts(study: Study, status: Status) -> list[tuple[str, str]]:
             f"{duration(status.worker_seconds)} of one worker",
         ),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-        ("report by", f"safemargin {safemargin.__version__} from {study.path.name}/"),
+        ("report by", f"safemargin {__version__} from {study.path.name}/"),
     ]
 
 

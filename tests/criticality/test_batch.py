@@ -1,0 +1,263 @@
+"""Trials in lock-step: alone or beside others, they are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from helpers.worlds import TableWorld, always_first, branching, chain
+
+from safemargin.core.records import EpisodeKey, Floats, Measurement
+from safemargin.core.settings import Settings
+from safemargin.criticality.batch import Lanes, Trial
+from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.estimation import MomentMeasurer, Randomness, find_randomness
+from safemargin.criticality.rollouts import Point, Runner
+from safemargin.engines.base import Job, Worker
+from safemargin.environments import EnvironmentSpec, Snapshot, SnapshotSimulator, make_simulator
+from safemargin.policies import load_policy
+from safemargin.policies.base import Memory, Policy
+
+KEY = EpisodeKey("natural", 0)
+NOTHING = np.empty((0, 1))
+
+
+def runner_in(env: gym.Env[Any, Any], policy: Any = always_first, **settings: Any) -> Runner:
+    loaded = policy if isinstance(policy, Policy) else load_policy(policy, kind="logits")
+    return Runner(make_simulator(env), loaded, Settings(**settings))
+
+
+def run_trial(runner: Runner, point: Point, uniforms: Floats) -> Rollout:
+    lanes = Lanes(runner, point)
+    trial = Trial(uniforms)
+    lanes.start(trial)
+    lanes.finish([trial])
+    return trial.rollout
+
+
+def test_a_trial_takes_the_given_random_actions_and_then_the_policys() -> None:
+    runner = runner_in(TableWorld(branching(40)))
+    episode = runner.run_episode(KEY)
+    point = runner.go_to(episode, 6)
+    # From place 6 in the good lane: action 1 (uniform 0.9) leads to the poor lane, whose next
+    # way back is at place 10; the reward belongs to the lane one stands in when acting.
+    trial = run_trial(runner, point, np.array([[0.9]]))
+    place = np.arange(6, 40)
+    good = 0.5 + place / 40
+    poor = np.where(place % 3 == 0, -0.25, 0.0)
+    expected = np.where((place > 6) & (place <= 10), poor, good)
+    np.testing.assert_array_equal(trial.rewards, expected)
+    assert trial.finished
+
+
+def test_trials_from_one_point_do_not_disturb_one_another() -> None:
+    runner = runner_in(TableWorld(branching(40)))
+    episode = runner.run_episode(KEY)
+    point = runner.go_to(episode, 3)
+    draws = np.random.default_rng(0).random((20, 8, 1))
+    first = [run_trial(runner, point, row) for row in draws]
+    again = [run_trial(runner, point, row) for row in draws[::-1]]
+    assert [each.rewards for each in first] == [each.rewards for each in again[::-1]]
+
+
+def test_the_horizon_ends_a_trial() -> None:
+    runner = runner_in(TableWorld(chain(60)), gamma=0.5, horizon_error=0.25, n_values=(1,))
+    point = runner.go_to(runner.run_episode(KEY), 0)
+    trial = run_trial(runner, point, NOTHING)
+    assert trial.rewards == [1.0, 1.0]
+    assert trial.finished
+
+
+class Counting(Policy):
+    """Turns at every third observation of the episode."""
+
+    kind = "logits"
+    identity = "counting"
+    description = "counting"
+
+    def initial_memory(self, batch: int) -> Memory:
+        return (np.zeros((batch, 1), np.int64),)
+
+    def scores(self, observations: Any, memory: Memory = None) -> Any:
+        assert memory is not None
+        lived = memory[0] + 1
+        turn = (lived[:, 0] % 3 == 0).astype(np.float32)
+        return np.stack([1 - turn, turn], axis=1), (lived,)
+
+
+def test_a_recurrent_policy_remembers_through_perturbations() -> None:
+    runner = runner_in(TableWorld(branching(40)), Counting())
+    episode = runner.run_episode(KEY)
+    for step in range(0, 30, 7):
+        # One perturbed step that happens to be the policy's own choice changes nothing.
+        own = np.array([[0.1 if episode.actions[step] == 0 else 0.9]])
+        trial = run_trial(runner, runner.go_to(episode, step), own)
+        assert trial.rewards == list(episode.rewards[step:])
+
+
+class TableSimulator(SnapshotSimulator):
+    """Its snapshots can be restored in any simulator of the same world."""
+
+    portable = True
+
+    def _save_state(self) -> Any:
+        world: Any = self.env
+        return world.state, world.np_random.bit_generator.state
+
+    def _restore_state(self, snapshot: Snapshot) -> None:
+        world: Any = self.env
+        world.state, world.np_random.bit_generator.state = snapshot.state
+
+
+def measured(
+    lanes: int, *, table: Any = None, policy: Any = always_first, step: int = 4, **settings: Any
+) -> list[Measurement]:
+    loaded = policy if isinstance(policy, Policy) else load_policy(policy, kind="logits")
+    worlds = [TableSimulator(TableWorld(table or branching(40))) for _ in range(lanes)]
+    chosen = Settings(**settings)
+    runner = Runner(worlds[0], loaded, chosen, (), worlds[1:])
+    for world in worlds:
+        world.reset(9)
+    episode = runner.run_episode(KEY)
+    randomness = find_randomness(runner, runner.go_to(episode, step))
+    return MomentMeasurer(runner, episode, step, randomness).measure(*chosen.n_values)
+
+
+SLIPPERY = chain(60, slip=0.05)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"policy": Counting()},
+        {"trial_plan": "paper", "sampling_error": 0.3},
+        {"trial_plan": "paper", "sampling_error": 1.0, "table": SLIPPERY, "max_trials": 400},
+        {"action_choice": "sampled"},
+        {"trial_plan": "anytime", "largest_loss": 60.0, "smallest_loss": -60.0, "max_trials": 90},
+    ],
+    ids=["fixed", "recurrent", "paper", "slippery", "sampled", "anytime"],
+)
+def test_any_number_of_lanes_measures_the_same(case: dict[str, Any]) -> None:
+    alone = measured(1, **case)
+    for lanes in (2, 3, 8):
+        together = measured(lanes, **case)
+        for one, other in zip(alone, together, strict=True):
+            assert one.estimate == other.estimate
+            assert one.perturbed.tobytes() == other.perturbed.tobytes()
+            assert one.unperturbed.tobytes() == other.unperturbed.tobytes()
+
+
+def test_one_lane_runs_nothing_in_vain_and_many_lanes_say_what_they_did() -> None:
+    case: dict[str, Any] = {"trial_plan": "paper", "sampling_error": 0.3}
+    assert all(each.wasted == 0 for each in measured(1, **case))
+    together = measured(8, **case)
+    spent = sum(each.steps for each in together)
+    wasted = sum(each.wasted for each in together)
+    assert 0 <= wasted < 0.2 * spent
+    assert all(each.wasted <= each.steps for each in together)
+
+
+def test_a_fixed_number_of_trials_is_never_overrun() -> None:
+    assert all(each.wasted == 0 for each in measured(8))
+
+
+def test_random_actions_that_begin_alike_are_simulated_once() -> None:
+    # No rollout can meet another one in a world that counts its steps.
+    table = chain(300)
+    runs = {
+        n_values: sum(
+            each.steps for each in measured(4, table=table, step=0, n_values=n_values, trials=20)
+        )
+        for n_values in [(8,), (16,), (8, 16)]
+    }
+    overhead = 200  # proofs and repeated trials are counted too, and differ a little
+    assert runs[(8, 16)] < runs[(8,)] + runs[(16,)] - 20 * 8 + overhead
+
+
+def test_a_trial_can_follow_one_that_is_not_finished() -> None:
+    first, second, third = Rollout([1.0, 2.0]), Rollout([5.0]), Rollout([7.0, 8.0, 9.0])
+    second.follow(first)
+    assert not second.complete
+    first.follow(third)
+    third.rewards.append(10.0)
+    third.finished = True
+    assert second.complete
+    assert second.all_rewards() == [5.0, 2.0, 9.0, 10.0]
+    assert first.all_rewards() == [1.0, 2.0, 9.0, 10.0]
+    assert third.all_rewards() == [7.0, 8.0, 9.0, 10.0]
+
+
+def test_nobody_follows_what_was_abandoned() -> None:
+    simulator = make_simulator(TableWorld(chain(5)))
+    simulator.reset(0)
+    meetings = Meetings(10)
+    lost, found, late = Rollout(), Rollout(), Rollout()
+    assert meetings.arrive(0, simulator, None, lost) is None
+    lost.abandoned = True
+    assert meetings.arrive(0, simulator, None, found) is None
+    assert meetings.arrive(0, simulator, None, late) is found
+
+
+def test_abandoned_trials_make_room_unless_they_are_followed() -> None:
+    runner = runner_in(TableWorld(chain(60)))
+    point = runner.go_to(runner.run_episode(KEY), 0)
+    lanes = Lanes(runner, point)
+    unwanted = Trial(NOTHING)
+    lanes.start(unwanted)
+    assert not lanes.free
+    unwanted.rollout.followers = 1
+    lanes.abandon([unwanted])
+    assert not lanes.free
+    unwanted.rollout.followers = 0
+    lanes.abandon([unwanted])
+    assert lanes.free
+    assert unwanted.rollout.abandoned
+
+
+def test_looking_stops_where_it_does_not_pay() -> None:
+    simulator = make_simulator(TableWorld(chain(50)))
+    simulator.reset(0)
+    meetings = Meetings(50)
+    digests = 0
+
+    def digest() -> bytes:  # every rollout is in a state of its own
+        nonlocal digests
+        digests += 1
+        return digests.to_bytes(16, "big")
+
+    simulator.digest = digest  # type: ignore[method-assign]
+    for _ in range(40):
+        rollout = Rollout()
+        for position in range(49):
+            meetings.arrive(position, simulator, None, rollout, 8)
+    assert not meetings.worthwhile(8)
+    assert digests < 40 * 50 / 4
+    assert meetings.worthwhile(1)  # for other n it is yet to be seen
+    simulator.digest_is_cheap = True
+    meetings.arrive(0, simulator, None, Rollout(), 8)
+    assert digests < 40 * 50 / 4 + 1
+
+
+def test_atari_in_lanes_equals_brute_force_through_the_wrappers() -> None:
+    """Lock-step, shared prefixes, coalescing and the lean path change no bit of any return."""
+    settings = Settings(gamma=0.9, n_values=(1, 4, 8), trials=12)
+    spec = EnvironmentSpec.parse("atari:pong")
+    policy = load_policy("zoo:pong-a3c")
+    nothing_random = Randomness(environment=False, policy=False)
+    worker = Worker(Job(spec, policy, settings, (), "snapshot", nothing_random))
+    episode = worker.runner.run_episode(EpisodeKey("natural", 9))
+    plain = Runner(SnapshotSimulator(spec.make()), policy, settings)
+    again = plain.run_episode(EpisodeKey("natural", 9))
+    assert again.scores.tobytes() == episode.scores.tobytes()
+    for step in (2, 150):
+        fast = MomentMeasurer(worker.runner, episode, step, nothing_random)
+        slow = MomentMeasurer(plain, again, step, nothing_random)
+        slow.meetings = None
+        for one, other in zip(fast.measure(1, 4, 8), slow.measure(1, 4, 8), strict=True):
+            assert one.estimate == other.estimate
+            assert one.perturbed.tobytes() == other.perturbed.tobytes()
+            assert one.steps < other.steps
+    worker.close()

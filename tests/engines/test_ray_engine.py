@@ -1,0 +1,238 @@
+"""What only the engine on Ray must do: start one or join one, and leave everything as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from helpers.commands import SLOW_ENVIRONMENT, let_ctrl_c_through
+from helpers.commands import collect as collect_arguments
+from helpers.jobs import a_job, episodes_of, keys
+from helpers.paths import TESTS
+from helpers.studies import contents, estimates_in
+from helpers.worlds import make_branching
+
+from safemargin.cli import main
+from safemargin.errors import EngineFault, InvalidInput
+
+ray: Any = pytest.importorskip("ray", reason="ray is not installed: pip install 'safemargin[ray]'")
+
+from safemargin.engines import ray as engine_module  # noqa: E402 — needs Ray
+from safemargin.engines.ray import RayEngine, version_differences  # noqa: E402
+
+OWN_RAY = """
+import logging, os, signal, sys
+sys.path[:0] = [sys.argv[2]]
+from pathlib import Path
+from helpers.jobs import Kill
+from helpers.studies import create
+
+def state():
+    logger = logging.getLogger("ray")
+    return dict(os.environ), signal.getsignal(signal.SIGTERM), logging.root.handlers, logger.level
+
+import safemargin.engines.ray
+before = state()
+folder = Path(sys.argv[1])
+kill = Kill(folder / "deaths", 1)
+with create(folder / "study", kill.world()) as study, kill:
+    print("collecting", flush=True)
+    study.collect(natural=14, spread=12, workers=2, engine="ray")
+assert state() == before
+assert not safemargin.engines.ray.ray.is_initialized()
+print("done")
+"""
+
+
+def test_a_ray_of_its_own_survives_kill_9_of_driver_and_worker_quietly(
+    finished: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(textwrap.dedent(OWN_RAY))
+    command = [sys.executable, str(script), str(tmp_path), str(TESTS)]
+    # As at a user's: Ray sees to its own token, and must not speak of it.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    plain["HOME"] = str(tmp_path)
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, env=plain)
+    deadline = time.monotonic() + 120
+    while estimates_in(tmp_path / "study") < 12:
+        assert time.monotonic() < deadline
+        assert driver.poll() is None, "it finished before it could be killed"
+        time.sleep(0.005)
+    driver.kill()
+    driver.communicate()
+    assert 12 <= estimates_in(tmp_path / "study") < 78
+    for left in (tmp_path / "deaths").iterdir():
+        left.unlink()
+    (tmp_path / "deaths").rmdir()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, env=plain)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "collecting\ndone\n", "")
+    assert contents(tmp_path / "study") == contents(finished)
+
+
+def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
+    ray_cluster: str, tmp_path: Path
+) -> None:
+    options = ["--engine", "ray", "--address", ray_cluster, "--workers", "2"]
+    arguments = collect_arguments(tmp_path / "a", *options, environment=SLOW_ENVIRONMENT)
+    command = [sys.executable, "-m", "safemargin", *arguments]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=let_ctrl_c_through,
+    )
+    deadline = time.monotonic() + 120
+    while estimates_in(tmp_path / "a") < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)  # as the terminal does it
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == (
+        "stopped; all that was finished is kept, run the same command again to go on"
+    )
+    assert 5 <= estimates_in(tmp_path / "a") < 78
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (again.returncode, again.stderr) == (0, "")
+    arguments = collect_arguments(tmp_path / "b", environment=SLOW_ENVIRONMENT)
+    here = [sys.executable, "-m", "safemargin", *arguments]
+    assert subprocess.run(here, capture_output=True, timeout=120).returncode == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+# -- addresses that lead nowhere -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["cluster", ":6379", "ray://127.0.0.1:10001", "host:port"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(InvalidInput, match="address must be HOST:PORT of a Ray cluster, or auto"):
+        RayEngine(a_job(), address=address)
+
+
+def test_an_address_where_nobody_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ["--engine", "ray", "--address", "127.0.0.1:1"]
+    assert main(collect_arguments(tmp_path, *options)) == 2
+    assert capsys.readouterr().err == (
+        "safemargin: there is no Ray cluster at 127.0.0.1:1: Connection refused\n"
+    )
+    monkeypatch.setattr(engine_module, "CONNECT_SECONDS", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = "{}:{}".format(*silent.getsockname())
+        with pytest.raises(EngineFault, match=f"the Ray cluster at {address} cannot be joined: "):
+            RayEngine(a_job(), address=address)
+    assert not ray.is_initialized()
+
+
+# -- on a cluster --------------------------------------------------------------------------------
+
+
+def test_more_workers_than_places_hold_no_task_back(ray_in_use: None) -> None:
+    engine = RayEngine(a_job(), 5)  # of which three have a CPU
+    assert set(episodes_of(engine, 12)) == set(keys(12))
+    engine.close()
+    assert ray.is_initialized()  # as it was
+
+
+def test_a_cluster_without_a_free_place(ray_in_use: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert RayEngine(a_job()).workers == 3
+    with pytest.raises(
+        EngineFault,
+        match="no node of the Ray cluster has 1 CPU and 2 GPU for a worker; it has 3 CPUs and 1 G",
+    ):
+        RayEngine(a_job(), gpus_per_worker=2)
+
+    class Greedy:
+        def here(self) -> None: ...
+
+    greedy = ray.remote(num_cpus=3)(Greedy).remote()
+    ray.get(greedy.here.remote())
+    monkeypatch.setattr(engine_module, "START_SECONDS", 1.0)
+    engine = RayEngine(a_job(), 2)
+    with pytest.raises(EngineFault, match="within 1 s: the cluster has 3 CPUs .* of which 0 CPUs"):
+        episodes_of(engine, 3)
+    engine.close()
+    ray.kill(greedy)
+
+
+def test_a_part_of_a_gpu_for_each_worker(ray_in_use: None) -> None:
+    engine = RayEngine(a_job(), gpus_per_worker=0.5)
+    assert engine.workers == 2  # though there are three CPUs
+    assert len(episodes_of(engine, 4)) == 4
+    seen = [
+        actor.handle.__ray_call__.remote(lambda _: os.environ["CUDA_VISIBLE_DEVICES"])
+        for actor in engine._actors
+    ]
+    assert set(ray.get(seen)) == {"0"}
+    engine.close()
+
+
+def test_other_versions_are_refused(ray_in_use: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {"python": "3.11.7", "numpy": "2.0", "gymnasium": "1.2", "torch": "2.2"}
+    there = {"python": "3.11.9", "numpy": "2.1", "gymnasium": "1.2", "mujoco": "3.1"}
+    assert version_differences(here, there) == ["numpy 2.1 there, 2.0 here"]
+    monkeypatch.setattr(engine_module, "versions_in_use", lambda: {"numpy": "1.2.3"})
+    engine = RayEngine(a_job(), 1)
+    with pytest.raises(
+        EngineFault,
+        match=r"the Ray node \S+ would give other results than this machine \(numpy .* there, "
+        r"1.2.3 here\); install the same versions on all nodes",
+    ):
+        episodes_of(engine, 1)
+    engine.close()
+
+
+class Homesick:
+    """Can be loaded nowhere else."""
+
+    def __reduce__(self) -> Any:
+        return _only_at_home, (os.getpid(),)
+
+
+def _only_at_home(pid: int) -> Homesick:
+    if os.getpid() != pid:
+        raise ModuleNotFoundError("No module named 'home'")
+    return Homesick()
+
+
+def test_a_node_without_the_users_code(ray_in_use: None) -> None:
+    here = Homesick()
+
+    def make() -> gym.Env[Any, Any]:
+        _ = here
+        return make_branching()
+
+    engine = RayEngine(a_job(make), 1)
+    with pytest.raises(
+        EngineFault,
+        match=r"the Ray node \S+ cannot load the environment or the policy "
+        r"\(ModuleNotFoundError: No module named 'home'.*all nodes need the code",
+    ):
+        episodes_of(engine, 1)
+    engine.close()
+
+
+def test_a_worker_that_dies_while_it_starts(ray_in_use: None) -> None:
+    driver = os.getpid()
+
+    def make() -> gym.Env[Any, Any]:
+        if os.getpid() != driver:
+            os._exit(3)
+        return make_branching()
+
+    engine = RayEngine(a_job(make), 1)
+    with pytest.raises(EngineFault, match=r"no Ray worker lives until its environment is made \("):
+        episodes_of(engine, 1)
+    engine.close()

@@ -1,0 +1,36 @@
+"""Margins that can be worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from safemargin.margins.bounds.table import Bound
+from safemargin.margins.lookup import Margins
+
+
+def margins(**changes: Any) -> Margins:
+    """At a tolerance of 1: margin 4 at a proxy of 0, then 2 at 1, 1 at 2 and 0 at 3."""
+    bound = Bound(
+        n_values=(1, 2, 4),
+        grid=np.array([[0.0, 1.0, 2.0, 3.0]] * 3),
+        upper=np.array([[0.0, 0.5, 0.9, 2.0], [0.5, 0.9, 2.0, 2.0], [0.9, 2.0, 2.0, 2.0]]),
+        confidence=0.95,
+        method="paper",
+    )
+    values: dict[str, Any] = {
+        "proxy": "q_range",
+        "policy": {"identity": "sha256:abc", "kind": "q", "description": "agent.onnx"},
+        "environment": {"identity": "sha256:def", "name": "CartPole-v1"},
+    }
+    return Margins(bound, **{**values, **changes})
+
+
+def scores(proxy: float) -> np.ndarray:
+    return np.array([0.0, proxy, proxy / 2], dtype=np.float32)
+
+
+def own_margins(**changes: Any) -> Margins:
+    """`always_first` scores 1 + state against 0: states 0, 1 and 2 are measured, later ones not."""
+    return margins(proxy="log_prob_range", policy={"kind": "logits"}, **changes)
