@@ -35,6 +35,9 @@ class NotNormalised(UserWarning):
 class Policy(ABC):
     """A trained agent. Scores for one observation must not depend on its batch."""
 
+    trained_returns: tuple[float, ...] = ()
+    """Returns of its last training episodes, where the model file remembers them."""
+
     kind: ScoreKind
     identity: str
     """A hash of what decides the scores, e.g. 'sha256:…' over the weights."""

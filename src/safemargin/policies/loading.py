@@ -11,6 +11,9 @@ from safemargin.core.importing import locate, takes_no_arguments
 from safemargin.errors import InvalidInput, SafemarginError, did_you_mean, told
 from safemargin.policies.base import Policy, ScoreKind
 
+NORMALIZED = "normalized"
+"""The scheme of 'normalized:STATISTICS:MODEL.zip', which is how a study remembers --normalize."""
+
 FORMS = (
     "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute' "
     "or 'zoo:NAME'"
@@ -23,29 +26,43 @@ def load_policy(
     kind: ScoreKind | None = None,
     fixed_batch: int | None = 1,
     identity: str | None = None,
+    normalize: Any = None,
 ) -> Policy:
     """The policy that a file, a text or an object stands for.
 
     `kind` says what the scores mean where the source does not. `fixed_batch` is how many
     observations are evaluated at once, always that many, so that scores do not depend on the
     batch; None takes every batch as it comes. `identity` replaces the hash of the weights.
+    `normalize` is for Stable-Baselines3 models trained under VecNormalize: the file with its
+    statistics (which is unpickled) or the VecNormalize itself; False for one trained without.
     """
     if kind is not None and kind not in get_args(ScoreKind):
         raise InvalidInput(
             f"kind {kind!r} is unknown; " + did_you_mean(str(kind), get_args(ScoreKind))
         )
     options: dict[str, Any] = {"kind": kind, "fixed_batch": fixed_batch, "identity": identity}
+    if normalize is not None:
+        options["normalize"] = normalize
     if isinstance(source, str | Path):
         return _from_text(str(source), options)
     return _from_object(source, None, options)
 
 
+def normalized(policy: str, statistics: str | Path | None) -> str:
+    """Return one text that names a policy and the file with its VecNormalize statistics."""
+    return policy if statistics is None else f"{NORMALIZED}:{statistics}:{policy}"
+
+
 def _from_text(text: str, options: dict[str, Any]) -> Policy:
     scheme, _, rest = text.partition(":")
+    if scheme == NORMALIZED:
+        statistics, _, rest = rest.partition(":")
+        return _from_text(rest, {**options, "normalize": statistics})
     if scheme == "zoo":
         from safemargin.policies.onnx import OnnxPolicy
         from safemargin.policies.zoo import zoo_path
 
+        _refuse_statistics(text, options)
         return OnnxPolicy(zoo_path(rest), description=text, **options)
     if scheme == "sb3":
         from safemargin.policies.sb3 import load_sb3
@@ -58,6 +75,7 @@ def _from_text(text: str, options: dict[str, Any]) -> Policy:
     if suffix == ".onnx":
         from safemargin.policies.onnx import OnnxPolicy
 
+        _refuse_statistics(text, options)
         return OnnxPolicy(_existing(text), **options)
     if suffix == ".zip":
         from safemargin.policies.sb3 import load_sb3
@@ -85,6 +103,7 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
             name = description or getattr(source, "__qualname__", repr(source))
             raise InvalidInput(f"policy {name}: making it failed: {told(error)}") from error
     if isinstance(source, Policy):
+        _refuse_statistics(source.description, options)
         kind = options["kind"]
         if kind is not None and kind != source.kind:
             raise InvalidInput(
@@ -100,6 +119,7 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
 
             if is_sb3_model(source):
                 return Sb3Policy(source, description=description, **options)
+        _refuse_statistics(description or repr(source), options)
         from safemargin.policies.torch import TorchPolicy, is_module
 
         if is_module(source):
@@ -110,10 +130,19 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
             f"policy {description or repr(source)}: expected a Policy, a torch module, a "
             f"Stable-Baselines3 model or a function of observations, got {type(source).__name__}"
         )
+    _refuse_statistics(description or repr(source), options)
     from safemargin.policies.function import FunctionPolicy
 
     options["kind"] = _required_kind(source, description, options["kind"])
     return FunctionPolicy(source, description=description, **options)
+
+
+def _refuse_statistics(name: str, options: dict[str, Any]) -> None:
+    if "normalize" in options:
+        raise InvalidInput(
+            f"policy {name}: VecNormalize statistics belong to Stable-Baselines3 models; put the "
+            "normalisation of other policies into the environment or into the policy"
+        )
 
 
 def _required_kind(source: Any, description: str | None, kind: ScoreKind | None) -> ScoreKind:

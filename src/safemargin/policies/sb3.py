@@ -20,6 +20,12 @@ from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_m
 from safemargin.policies.base import Memory, NotNormalised, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
+from safemargin.policies.normalisation import (
+    NONE,
+    Normalisation,
+    load_normalisation,
+    refuse_forgotten,
+)
 
 try:
     import torch
@@ -72,7 +78,6 @@ _NOT_NEEDED = {
     "replay_buffer_class": None,
     "replay_buffer_kwargs": {},
     "optimize_memory_usage": False,
-    "ep_info_buffer": None,
     "ep_success_buffer": None,
     "_last_obs": None,
     "_last_original_obs": None,
@@ -96,7 +101,9 @@ class Sb3Policy(BatchedPolicy):
         fixed_batch: int | None = 1,
         identity: str | None = None,
         description: str | None = None,
+        normalize: Any = None,
     ) -> None:
+        """`normalize`: a statistics file, a VecNormalize, or False for a policy trained without."""
         self.algorithm = type(model).__name__
         self.description = description or f"a {self.algorithm} model"
         self.policy: Any = _copy_of_policy(model)
@@ -109,15 +116,37 @@ class Sb3Policy(BatchedPolicy):
             )
         self.recurrent = hasattr(self.policy, "lstm_actor")
         self.uses_mask = self.algorithm == "MaskablePPO"
+        self.normalisation = self._find_normalisation(model, normalize)
         self.identity = identity or module_identity(self._deciding_network())
-        normaliser = model.get_vec_normalize_env()
-        if normaliser is not None and normaliser.norm_obs:
-            warnings.warn(
-                f"policy {self.description}: trained under VecNormalize, whose statistics are not "
-                "taken over; put the same normalisation into the environment",
-                NotNormalised,
-                stacklevel=2,
+        if self.normalisation is not None and identity is None:
+            self.identity = self.normalisation.identity(self.identity)
+        self.trained_returns = _trained_returns(model)
+
+    def _find_normalisation(self, model: BaseAlgorithm, given: Any) -> Normalisation | None:
+        """Return what normalises the observations, None where nothing does."""
+        if given is None:
+            normaliser = model.get_vec_normalize_env()
+            if normaliser is not None and normaliser.norm_obs:
+                warnings.warn(
+                    f"policy {self.description}: trained under VecNormalize, but its statistics "
+                    "are not used; pass normalize=model.get_vec_normalize_env(), or normalize="
+                    "False if the environment normalises observations itself",
+                    NotNormalised,
+                    stacklevel=3,
+                )
+            return None
+        if given is False or given == NONE:
+            return None
+        if isinstance(given, str | Path):
+            found = load_normalisation(
+                Path(given).expanduser(),
+                model.observation_space,
+                model.action_space,
+                description=self.description,
             )
+        else:
+            found = Normalisation(given)
+        return None if found.changes_nothing else found
 
     def _find_kind(self) -> ScoreKind:
         if hasattr(self.policy, "q_net") or hasattr(self.policy, "quantile_net"):
@@ -155,6 +184,8 @@ class Sb3Policy(BatchedPolicy):
         return tuple(np.zeros((batch, layers, hidden), np.float32) for _ in range(2))
 
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
+        if self.normalisation is not None:
+            observations = self.normalisation(observations)
         with torch.no_grad(), one_thread():
             if self.kind == "actions":
                 actions, _ = self.policy.predict(observations, deterministic=True)
@@ -235,6 +266,13 @@ def _copy_of_policy(model: BaseAlgorithm) -> Any:
     return policy
 
 
+def _trained_returns(model: BaseAlgorithm) -> tuple[float, ...]:
+    """Return the returns of the last training episodes, as far as the model remembers them."""
+    episodes = getattr(model, "ep_info_buffer", None) or ()
+    returns = [float(each["r"]) for each in episodes if isinstance(each, dict) and "r" in each]
+    return tuple(value for value in returns if np.isfinite(value))
+
+
 def is_sb3_model(value: Any) -> bool:
     """Whether an object is a Stable-Baselines3 model."""
     return isinstance(value, BaseAlgorithm)
@@ -247,8 +285,11 @@ def load_sb3(
     kind: ScoreKind | None = None,
     fixed_batch: int | None = 1,
     identity: str | None = None,
+    normalize: Any = None,
 ) -> Sb3Policy:
     """The policy in a model's .zip file, which is unpickled by Stable-Baselines3."""
+    if normalize is None:
+        refuse_forgotten(path)
     name = find_algorithm(path) if algorithm is None else algorithm
     key = name.lower().replace("-", "").replace("_", "")
     if key not in ALGORITHMS:
@@ -268,7 +309,12 @@ def load_sb3(
             f"({type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''})"
         ) from error
     return Sb3Policy(
-        model, kind=kind, fixed_batch=fixed_batch, identity=identity, description=str(path)
+        model,
+        kind=kind,
+        fixed_batch=fixed_batch,
+        identity=identity,
+        description=str(path),
+        normalize=normalize,
     )
 
 

@@ -13,6 +13,7 @@ from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.environments.simulator import close_environment
 from safemargin.errors import StudyMismatch
 from safemargin.policies.base import Policy
+from safemargin.policies.loading import NORMALIZED, normalized
 from safemargin.study.store import Store
 
 
@@ -29,6 +30,10 @@ def describe_policy(policy: Policy, given: Any) -> dict[str, Any]:
 def source_text(given: str | Path) -> str:
     """What to load a policy or proxy from again: text as given, files by their full path."""
     text = str(given)
+    if text.startswith(f"{NORMALIZED}:"):
+        _, statistics, policy = text.split(":", 2)
+        file = Path(statistics)
+        return normalized(source_text(policy), file.resolve() if file.is_file() else statistics)
     left, colon, right = text.rpartition(":")
     # agent.onnx, file.py:name, sb3:ppo:model.zip
     for before, path, after in (

@@ -1,0 +1,112 @@
+"""Frozen VecNormalize statistics: a Stable-Baselines3 policy sees what it was trained on.
+
+A statistics file is a pickle. It is loaded by Stable-Baselines3, and only if the user names it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.policies.base import Observations
+from safemargin.policies.identity import weights_identity
+
+try:
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+except ImportError as error:
+    raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
+
+NONE = "none"
+"""Given instead of a file: the policy was not trained under VecNormalize."""
+
+
+class Normalisation:
+    """Normalises observations as VecNormalize did at the end of training; never learns."""
+
+    def __init__(self, statistics: VecNormalize) -> None:
+        moments: dict[str, Any] = {}
+        if statistics.norm_obs:
+            given = statistics.obs_rms
+            moments = dict(given) if isinstance(given, dict) else {"": given}
+        self._statistics = {
+            key: (np.array(each.mean), np.array(each.var)) for key, each in moments.items()
+        }
+        self._epsilon = float(statistics.epsilon)
+        self._clip = float(statistics.clip_obs)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether only rewards were normalised in training."""
+        return not self._statistics
+
+    def __call__(self, observations: Observations) -> Observations:
+        """Return normalised copies of a batch of observations."""
+        if isinstance(observations, dict):
+            return {
+                key: self._normalised(key, values) if key in self._statistics else values
+                for key, values in observations.items()
+            }
+        return self._normalised("", observations) if self._statistics else observations
+
+    def _normalised(self, key: str, values: Any) -> Any:
+        mean, variance = self._statistics[key]
+        scaled = (values - mean) / np.sqrt(variance + self._epsilon)
+        return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
+
+    def identity(self, of_weights: str) -> str:
+        """Return the hash of the policy with these weights behind this normalisation."""
+        arrays = {
+            f"{key}.{name}": array
+            for key, pair in self._statistics.items()
+            for name, array in zip(("mean", "var"), pair, strict=True)
+        }
+        constants = f"VecNormalize epsilon={self._epsilon!r} clip={self._clip!r}"
+        return weights_identity([of_weights, constants], arrays)
+
+
+def load_normalisation(
+    path: Path, observations: gym.Space[Any], actions: gym.Space[Any], *, description: str
+) -> Normalisation:
+    """Load the statistics in a file that `VecNormalize.save` wrote (this unpickles it)."""
+    if not path.is_file():
+        raise InvalidInput(f"policy {description}: there is no statistics file {path}")
+    try:
+        statistics = VecNormalize.load(
+            str(path), DummyVecEnv([lambda: _OnlySpaces(observations, actions)])
+        )
+    except (Exception, SystemExit) as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise InvalidInput(
+            f"policy {description}: {path} cannot be used as the VecNormalize statistics of a "
+            f"policy that takes {observations} ({type(error).__name__}: {lines[0]})"
+        ) from error
+    if not isinstance(statistics, VecNormalize):
+        raise InvalidInput(
+            f"policy {description}: {path} holds a {type(statistics).__name__}, not the statistics "
+            "that VecNormalize.save writes"
+        )
+    return Normalisation(statistics)
+
+
+def refuse_forgotten(path: Path) -> None:
+    """Raise InvalidInput if VecNormalize statistics lie near a model file and were not named."""
+    found = sorted([*path.parent.glob("*normalize*.pkl"), *path.parent.glob("*/*normalize*.pkl")])
+    if found:
+        raise InvalidInput(
+            f"policy {path}: {found[0]} lies beside it, so it was probably trained under "
+            f"VecNormalize and would act differently without it; add --normalize {found[0]} "
+            f"(in Python: normalize={str(found[0])!r}) if that file belongs to it, or "
+            f"--normalize {NONE} if it was trained without"
+        )
+
+
+class _OnlySpaces(gym.Env[Any, Any]):
+    """An environment that VecNormalize compares its shapes with, and that nobody runs."""
+
+    def __init__(self, observations: gym.Space[Any], actions: gym.Space[Any]) -> None:
+        self.observation_space = observations
+        self.action_space = actions
