@@ -81,7 +81,9 @@ class MomentMeasurer:
         randomness: Randomness,
         *,
         earlier_lives: Sequence[Array] = (),
+        repeat_every_n: bool = False,
     ) -> None:
+        """`repeat_every_n`: some trials of every n are repeated, not only those of one n."""
         if randomness.none and episode.cut and step + runner.settings.horizon > episode.steps:
             raise InvalidInput(
                 f"step {step} was not followed for its horizon of {runner.settings.horizon} steps: "
@@ -94,6 +96,7 @@ class MomentMeasurer:
         self.episode = episode
         self.step = step
         self.earlier_lives = earlier_lives
+        self.repeat_every_n = repeat_every_n
         self.keys = (*episode.key.stream_keys, step)
         self.overhead = 0
         """Simulator steps besides the trials since the last measurement."""
@@ -118,7 +121,7 @@ class MomentMeasurer:
         self._run(every)
         self._prove(PROVED_AGAIN)
         for series in every:
-            if series.n == self._repeated_n:
+            if self.repeat_every_n or series.n == self._repeated_n:
                 self._repeat_some(series)
         self.overhead += sum(trial.steps for trial in self._unperturbed)
         measurements = [self._measurement(series) for series in every]
@@ -316,12 +319,11 @@ def true_criticality(
         try:
             point = runner.go_to(episode, step)
             randomness = find_randomness(runner, point)
-            measurer = MomentMeasurer(runner, episode, step, randomness)
+            measurer = MomentMeasurer(runner, episode, step, randomness, repeat_every_n=True)
+            return [measurement.estimate for measurement in measurer.measure(*n_values)]
         except EnvironmentFault:
             if way == "replay":
                 raise
-            continue
-        return [measurement.estimate for measurement in measurer.measure(*n_values)]
     raise NotMeasurable("no way to return to a step of this environment was found")
 
 
