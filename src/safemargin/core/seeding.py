@@ -1,6 +1,6 @@
-"""The only maker of random generators: (study seed, purpose, keys) → an independent stream.
+"""The only maker of numpy's random generators: (study seed, purpose, keys) → a stream.
 
-Every random choice in a study names what it is for, so that no result depends on how many
+Every random choice in a study names its purpose, so that no result depends on how many
 workers there are, in which order they finish, or whether a run was interrupted.
 """
 
@@ -38,3 +38,13 @@ def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
 def environment_seed(seed: int, *keys: int) -> int:
     """The seed that an episode's environment is reset with."""
     return int(stream(seed, Purpose.RESET, *keys).integers(2**31 - 1))
+
+
+def plain_generator(seed: int | None) -> np.random.Generator:
+    """A generator outside a study's streams; without a seed, different every time."""
+    return np.random.default_rng(seed)
+
+
+def hashed_seed(*words: int) -> int:
+    """A 32-bit seed that depends on every bit of these non-negative numbers."""
+    return int(np.random.SeedSequence(words).generate_state(1)[0])

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.seeding import hashed_seed
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import NoPictures, SafemarginError, told
 from safemargin.monitor.monitor import Monitor
@@ -189,7 +190,7 @@ class _Runner:
     def _episodes(self, env: Env) -> None:
         crew = self.crew.crew
         monitor = crew.make_monitor()
-        seed = int(np.random.SeedSequence([crew.seed, self.number]).generate_state(1)[0])
+        seed = hashed_seed(crew.seed, self.number)
         episode = 0
         first: int | None = seed
         while not self._ended:
