@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from safemargin.core.former_names import recorded_class, recorded_module
+
 PREFIX = "sha256:"
 
 
@@ -59,7 +61,7 @@ def _add(digest: _Digest, value: Any, *, seen: dict[int, int]) -> None:
         return
     seen[id(value)] = len(seen)
     if isinstance(value, types.ModuleType):
-        digest.update(f"module {value.__name__}\n".encode())
+        digest.update(f"module {recorded_module(value.__name__)}\n".encode())
     elif isinstance(value, np.ndarray | np.generic) or _is_tensor(value):
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
         digest.update(f"array {array.dtype.str} {array.shape}\n".encode())
@@ -89,7 +91,7 @@ def _add(digest: _Digest, value: Any, *, seen: dict[int, int]) -> None:
         _add_code(digest, value, seen=seen)
     else:
         kind = value if isinstance(value, type) else type(value)
-        digest.update(f"{kind.__module__}.{kind.__qualname__}\n{_source(kind)}\n".encode())
+        digest.update(f"{recorded_class(kind)}\n{_source(kind)}\n".encode())
         if not isinstance(value, type):
             _add(digest, getattr(value, "__dict__", None), seen=seen)
 
