@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from safemargin.errors import InvalidInput, did_you_mean, told
+from safemargin.errors import InvalidInput, describe_error, did_you_mean
 
 
 def locate(text: str, *, what: str) -> Any:
@@ -64,7 +64,9 @@ def _module_from_name(name: str, text: str, what: str) -> ModuleType:
             ) from error
         raise InvalidInput(f"{what} {text!r}: importing it failed ({error})") from error
     except (Exception, SystemExit) as error:
-        raise InvalidInput(f"{what} {text!r}: importing it failed: {told(error)}") from error
+        raise InvalidInput(
+            f"{what} {text!r}: importing it failed: {describe_error(error)}"
+        ) from error
 
 
 def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
@@ -86,7 +88,9 @@ def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise InvalidInput(f"{what} {text!r}: running the file failed: {told(error)}") from error
+        raise InvalidInput(
+            f"{what} {text!r}: running the file failed: {describe_error(error)}"
+        ) from error
     finally:
         sys.path.remove(str(path.parent))
     # A worker process cannot import the file by this name, so what it defines travels whole.

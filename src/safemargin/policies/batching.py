@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, told
+from safemargin.errors import InvalidInput, PolicyFault, errors_as
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.policies.checks import checked_scores
 
@@ -97,12 +97,8 @@ def ask(
     policy: Policy, observations: Observations, memory: Memory
 ) -> tuple[npt.NDArray[np.float32], Memory]:
     """Any policy's scores, examined, and its memory after them; what it raises is a PolicyFault."""
-    try:
+    with errors_as(PolicyFault, f"policy {policy.description}: scores() raised"):
         scores, after = policy.scores(observations, memory)
-    except SafemarginError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise PolicyFault(f"policy {policy.description}: scores() raised {told(error)}") from error
     if isinstance(policy, BatchedPolicy):  # has examined them itself
         return scores, after
     batch = batch_size(observations)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import PolicyFault, SafemarginError, told
+from safemargin.errors import PolicyFault, errors_as
 
 if TYPE_CHECKING:
     from safemargin.policies.base import Observations, Policy, ScoreKind
@@ -104,43 +104,29 @@ def check_observation_space(
 def check_action_space(policy: Policy, space: gym.Space[Any], scored: int | None = None) -> None:
     """Compare an environment's actions with the policy's kind and number of scores."""
     name = f"policy {policy.description}"
-    if policy.kind in ("q", "logits"):
-        if not isinstance(space, gym.spaces.Discrete):
-            raise PolicyFault(
-                f"{name}: {policy.kind} scores need a Discrete action space, "
-                f"got {_shape_text(space)} from the environment"
-            )
-        if scored is not None and scored != int(space.n):
-            raise PolicyFault(
-                f"{name}: expected an environment with {scored} actions, one for each score, "
-                f"got {int(space.n)}"
-            )
-        return
-    if not isinstance(space, gym.spaces.Box):
+    discrete = policy.kind in ("q", "logits")
+    if not isinstance(space, gym.spaces.Discrete if discrete else gym.spaces.Box):
         raise PolicyFault(
-            f"{name}: {policy.kind} scores need a Box action space, "
-            f"got {_shape_text(space)} from the environment"
+            f"{name}: {policy.kind} scores need a {'Discrete' if discrete else 'Box'} action "
+            f"space, got {_shape_text(space)} from the environment"
         )
-    if scored is not None and scored != int(np.prod(space.shape)):
-        raise PolicyFault(
-            f"{name}: expected an environment with {scored} action dimensions, "
-            f"got {int(np.prod(space.shape))}"
-        )
+    sized: Any = space
+    found = int(sized.n if discrete else np.prod(sized.shape))
+    if scored not in (None, found):
+        wanted = "actions, one for each score" if discrete else "action dimensions"
+        raise PolicyFault(f"{name}: expected an environment with {scored} {wanted}, got {found}")
 
 
 def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
     """Score one sample observation and compare what comes with the action space."""
     check_action_space(policy, env.action_space)
     observations = sample_batch(env.observation_space)
-    try:
+    failure = (
+        f"policy {policy.description}: cannot score an observation of "
+        f"{_shape_text(env.observation_space)}:"
+    )
+    with errors_as(PolicyFault, failure):
         scores, _ = policy.scores(observations, policy.initial_memory(1))
-    except SafemarginError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise PolicyFault(
-            f"policy {policy.description}: cannot score an observation of "
-            f"{_shape_text(env.observation_space)}: {told(error)}"
-        ) from error
     scores = checked_scores(scores, kind=policy.kind, batch=1, description=policy.description)
     check_action_space(policy, env.action_space, int(scores.shape[-1]))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from safemargin.core.importing import locate, takes_no_arguments
-from safemargin.errors import InvalidInput, SafemarginError, did_you_mean, told
+from safemargin.errors import InvalidInput, did_you_mean, errors_as
 from safemargin.policies.base import Policy, ScoreKind
 
 FORMS = (
@@ -77,13 +77,9 @@ def _from_text(text: str, options: dict[str, Any]) -> Policy:
 
 def _from_object(source: Any, description: str | None, options: dict[str, Any]) -> Policy:
     if takes_no_arguments(source):
-        try:
+        name = description or getattr(source, "__qualname__", repr(source))
+        with errors_as(InvalidInput, f"policy {name}: making it failed:"):
             source = source()
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            name = description or getattr(source, "__qualname__", repr(source))
-            raise InvalidInput(f"policy {name}: making it failed: {told(error)}") from error
     if isinstance(source, Policy):
         kind = options["kind"]
         if kind is not None and kind != source.kind:

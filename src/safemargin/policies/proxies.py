@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Array, Floats
-from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, did_you_mean, told
+from safemargin.errors import InvalidInput, PolicyFault, did_you_mean, errors_as
 
 if TYPE_CHECKING:
     from safemargin.policies.base import ScoreKind
@@ -269,14 +269,8 @@ def proxy_at(
         raise InvalidInput(f"proxy {proxy.name!r} looks at n: pass n_values")
     results = []
     for n in n_values if proxy.per_n else (None,):
-        try:
+        with errors_as(PolicyFault, f"proxy {proxy.name!r} failed at step {step}:"):
             results.append(float(proxy.function(exact, list(history), n)))
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PolicyFault(
-                f"proxy {proxy.name!r} failed at step {step}: {told(error)}"
-            ) from error
     values = np.asarray(results, dtype=np.float64)
     _require_finite(proxy, values[None], step)
     return values if proxy.per_n else float(values[0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import MissingExtra, PolicyFault, SafemarginError, told
+from safemargin.errors import MissingExtra, PolicyFault, errors_as
 from safemargin.policies.base import Memory, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.identity import weights_identity
@@ -51,16 +51,12 @@ class TorchPolicy(BatchedPolicy):
             if isinstance(observations, dict)
             else _tensor(observations, parameter)
         )
-        try:
-            with torch.no_grad(), one_thread():
-                outputs = self.module(inputs)
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PolicyFault(
-                f"policy {self.description}: the network could not score observations of "
-                f"shape {_shape(observations)}: {told(error)}"
-            ) from error
+        failure = (
+            f"policy {self.description}: the network could not score observations of shape "
+            f"{_shape(observations)}:"
+        )
+        with errors_as(PolicyFault, failure), torch.no_grad(), one_thread():
+            outputs = self.module(inputs)
         if self.kind == "gaussian" and isinstance(outputs, tuple | list) and len(outputs) == 2:
             mean, log_std = outputs
             outputs = torch.stack([mean, log_std.expand_as(mean)], dim=1)

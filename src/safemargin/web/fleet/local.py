@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from safemargin.core.seeding import hashed_seed
 from safemargin.environments import EnvironmentSpec
-from safemargin.errors import NoPictures, SafemarginError, told
+from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.overseen import Course, Question, oversee
 from safemargin.monitor.overseers import action_names
@@ -144,7 +144,7 @@ class _Runner:
         except SafemarginError as error:
             status, reason = "died", str(error)
         except Exception as error:  # noqa: BLE001  somebody else's environment or policy
-            status, reason = "died", told(error)
+            status, reason = "died", describe_error(error)
         agent = self.agent
         if agent is not None:
             self._post(lambda: self.crew.fleet.depart(agent, self, status, reason))
