@@ -23,6 +23,7 @@ from tables import (
     margins_of,
 )
 
+from safemargin.core.text import readable
 from safemargin.study import plots
 
 DPI = 90
@@ -124,12 +125,12 @@ def capture_figure(studies: Studies) -> Figure:
 
 def _draw_captures(axes: Axes, study: StoredStudy, counted: str) -> None:
     for place, (name, found) in enumerate(captures(study, counted).items()):
-        label = "lowest margin" if name == "margin" else f"highest {plots.readable(name)}"
+        label = "lowest margin" if name == "margin" else f"highest {readable(name)}"
         style = STYLES[place % len(STYLES)]
         (line,) = axes.plot(BUDGETS, found.share, style, linewidth=1.6, label=label)
         if name == study.default_proxy:
             color = line.get_color()
-            band = f"95 % band of {plots.readable(name)}"
+            band = f"95 % band of {readable(name)}"
             axes.fill_between(BUDGETS, found.low, found.high, color=color, alpha=0.15, label=band)
 
 

@@ -13,7 +13,7 @@ from safemargin.core.records import EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
-from safemargin.environments.exploration import Walker
+from safemargin.environments.exploration import Explorer
 from safemargin.errors import EnvironmentFault, PolicyFault
 from safemargin.policies import load_policy
 from safemargin.policies.base import Memory, Policy, batch_of
@@ -141,9 +141,9 @@ def test_scores_of_a_policy_of_ones_own_are_examined(answer: Any, sentence: str)
         runner.run_episode(KEY)
     with pytest.raises(PolicyFault, match=sentence):
         runner.scores([np.eye(6)[4]], [None])
-    walker = Walker(runner.simulator.env, runner.policy, 0, random_share=0)
+    explorer = Explorer(runner.simulator.env, runner.policy, 0, random_share=0)
     with pytest.raises(PolicyFault, match=sentence):
-        walker(runner.simulator)  # where the episode broke off
+        explorer(runner.simulator)  # where the episode broke off
 
 
 def test_scores_of_a_policy_of_ones_own_are_recorded_as_float32() -> None:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from safemargin.core.records import Tuples
+from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.table import Bound
 from safemargin.margins.density import estimate_density
@@ -156,10 +157,10 @@ def test_histogram_pictures(tmp_path: Path, natural: int, spread: int) -> None:
 
 
 def test_words() -> None:
-    assert plots.readable("log_probability_range") == "log-probability range"
-    assert plots.readable("log_prob_range") == "log-probability range"
-    assert plots.readable("prob_range") == "probability range"
-    assert plots.readable("q_variance") == "Q variance"
+    assert readable("log_probability_range") == "log-probability range"
+    assert readable("log_prob_range") == "log-probability range"
+    assert readable("prob_range") == "probability range"
+    assert readable("q_variance") == "Q variance"
     assert [plots.percent(share) for share in (0.95, 0.999, 0.07)] == ["95 %", "99.9 %", "7 %"]
 
 

@@ -28,7 +28,13 @@ import cloudpickle
 from safemargin.core.version import versions_in_use
 from safemargin.engines.base import Job, Piece, Task, Worker, available_cores
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
-from safemargin.errors import EngineFault, InvalidInput, MissingExtra, SafemarginError, told
+from safemargin.errors import (
+    EngineFault,
+    InvalidInput,
+    MissingExtra,
+    SafemarginError,
+    describe_error,
+)
 
 # Read when Ray is imported: under `uv run` it would else ship the working directory to the nodes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -235,7 +241,7 @@ class RemoteWorker:
         except Exception as error:  # noqa: BLE001 — whatever the user's own classes raise
             return pickle.dumps(
                 f"the Ray node {self.node} cannot load the environment or the policy "
-                f"({told(error)}); all nodes need the code that the study is made of"
+                f"({describe_error(error)}); all nodes need the code that the study is made of"
             )
         try:
             self.worker = Worker(loaded)
@@ -301,7 +307,7 @@ class _Connection:
             self.close()
             if not isinstance(error, Exception):
                 raise
-            raise EngineFault(f"Ray could not be started: {told(error)}") from error
+            raise EngineFault(f"Ray could not be started: {describe_error(error)}") from error
 
     def close(self) -> None:
         ray.shutdown()

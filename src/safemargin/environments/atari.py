@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 
+from safemargin.core.seeding import hashed_seed, plain_generator
 from safemargin.environments.ale import EmulatorState
 from safemargin.environments.simulator import Env
 from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
@@ -68,7 +69,7 @@ class GameStart(gym.Wrapper[Any, Any, Any, Any]):
         if seed is not None and self._quick:
             self._begin_again()
             # As AtariEnv.seed_game does it.
-            source = int(np.random.SeedSequence(seed).generate_state(n_words=2)[0])
+            source = hashed_seed(seed)
             base._np_random, base._np_random_seed = seeding.np_random(source)
         else:
             self.env.reset(seed=seed, options=options)
@@ -85,7 +86,7 @@ class GameStart(gym.Wrapper[Any, Any, Any, Any]):
     def _played(self) -> list[tuple[bytes, float]]:
         """What some actions lead to from here."""
         ale, actions = self._base.ale, self._base._action_set
-        picks = np.random.Generator(np.random.PCG64(0)).integers(len(actions), size=_TRIED_FRAMES)
+        picks = plain_generator(0).integers(len(actions), size=_TRIED_FRAMES)
         return [(ale.getRAM().tobytes(), float(ale.act(actions[pick]))) for pick in picks]
 
     @property

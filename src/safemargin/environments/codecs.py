@@ -248,20 +248,24 @@ def _plain(state: Any) -> Any:
     return state.item() if isinstance(state, np.generic) else state
 
 
-class BitGenerator(Codec):
-    """numpy's sources of random bits."""
+class RandomSource(Codec):
+    """A random generator: all of its content is hashed."""
 
     mutable = True
     can_reseed = True
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return _plain(self.content(value))
+
+
+class BitGenerator(RandomSource):
+    """numpy's sources of random bits."""
 
     def content(self, value: Any) -> Any:
         return value.state
 
     def restore(self, value: Any, content: Any) -> None:
         value.state = content
-
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return _plain(value.state)
 
     def reseed(self, value: Any, generator: np.random.Generator) -> None:
         value.state = type(value)(int(generator.integers(2**63))).state
@@ -277,11 +281,8 @@ class Generator(Codec):
         return reference(value.bit_generator)
 
 
-class RandomState(Codec):
+class RandomState(RandomSource):
     """numpy's legacy generator."""
-
-    mutable = True
-    can_reseed = True
 
     def content(self, value: Any) -> Any:
         return value.get_state(legacy=False)
@@ -289,27 +290,18 @@ class RandomState(Codec):
     def restore(self, value: Any, content: Any) -> None:
         value.set_state(content)
 
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return _plain(value.get_state(legacy=False))
-
     def reseed(self, value: Any, generator: np.random.Generator) -> None:
         value.seed(int(generator.integers(2**32)))
 
 
-class PythonRandom(Codec):
+class PythonRandom(RandomSource):
     """random.Random."""
-
-    mutable = True
-    can_reseed = True
 
     def content(self, value: Any) -> Any:
         return value.getstate()
 
     def restore(self, value: Any, content: Any) -> None:
         value.setstate(content)
-
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return _plain(value.getstate())
 
     def reseed(self, value: Any, generator: np.random.Generator) -> None:
         value.seed(int(generator.integers(2**63)))

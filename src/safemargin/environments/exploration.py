@@ -1,4 +1,4 @@
-"""How the doctor walks through an environment: the policy's actions mixed with random ones."""
+"""How the doctor explores an environment: the policy's actions mixed with random ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.environments import Simulator
+from safemargin.environments.simulator import Simulator
 from safemargin.policies.actions import PolicyActions, RandomActions
 from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.policies.batching import ask
 
 
-class Walker:
+class Explorer:
     """The policy's greedy actions mixed with random ones; without a policy, random ones alone.
 
     With `random_share` 0 and no policy it is always the same action.

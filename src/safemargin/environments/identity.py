@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.former_names import recorded_class
 from safemargin.environments import graph
-from safemargin.environments.codecs import qualified_name
 from safemargin.environments.simulator import Env
 from safemargin.environments.spec import EnvironmentSpec
 from safemargin.environments.ways import SnapshotSimulator
@@ -41,7 +41,7 @@ def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
     for layer in simulator.layers:
         # A class from a file is in a module that is named after where the file lies, and was once
         # in one named after the file alone, by which studies and margins know it.
-        name = qualified_name(type(layer))
+        name = recorded_class(type(layer))
         name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"safemargin_environment_\1", name)
         hashed.update(name.encode())
     hashed.update(repr((env.action_space, env.observation_space)).encode())

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from safemargin.environments.ale import EmulatorState, native_stickiness
 from safemargin.environments.atari import GameStart, OneLife, SignReward
 from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way, layers_of
-from safemargin.errors import EnvironmentFault, InvalidInput, told
+from safemargin.errors import EnvironmentFault, InvalidInput, describe_error
 
 Frame = npt.NDArray[np.uint8]
 
@@ -103,7 +103,7 @@ class AtariSimulator(Simulator):
             chosen = self._actions[action]
         except (IndexError, TypeError) as error:
             raise EnvironmentFault(
-                f"{self.name}: step {self.steps} raised {told(error)}"
+                f"{self.name}: step {self.steps} raised {describe_error(error)}"
             ) from error
         emulator, stack = self._emulator, self.stack
         last = stack.frame_skip - 1

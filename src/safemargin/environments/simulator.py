@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from safemargin.environments import graph
 from safemargin.environments.graph import copied
-from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError, told
+from safemargin.errors import (
+    EnvironmentFault,
+    InvalidInput,
+    SafemarginError,
+    describe_error,
+    errors_as,
+)
 
 Env = gym.Env[Any, Any]
 Way = Literal["snapshot", "replay"]
@@ -75,14 +81,8 @@ class Simulator(ABC):
     def reset(self, seed: int) -> Any:
         """Begin an episode; returns the first observation."""
         self.steps = 0
-        try:
+        with errors_as(EnvironmentFault, f"{self.name}: reset(seed={seed}) raised"):
             observation, info = self.env.reset(seed=seed)
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise EnvironmentFault(
-                f"{self.name}: reset(seed={seed}) raised {told(error)}"
-            ) from error
         self.ended = False
         self._observe(observation, info)
         return copied(self.observation)
@@ -115,7 +115,7 @@ class Simulator(ABC):
             raise
         except (Exception, SystemExit) as error:
             raise EnvironmentFault(
-                f"{self.name}: step {self.steps} raised {told(error)}"
+                f"{self.name}: step {self.steps} raised {describe_error(error)}"
             ) from error
         value = self._checked_reward(reward)
         self.ended = bool(terminated) or bool(truncated)
@@ -222,7 +222,8 @@ class Simulator(ABC):
             if self.ended:  # where nobody needs it
                 return None
             raise EnvironmentFault(
-                f"{self.name}: reading the action mask at step {self.steps} raised {told(error)}"
+                f"{self.name}: reading the action mask at step {self.steps} raised "
+                f"{describe_error(error)}"
             ) from error
         mask.flags.writeable = False  # shared with snapshots
         if self.ended:
@@ -259,7 +260,7 @@ def close_environment(env: Env) -> None:
     try:
         env.close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever it is, the work is done
-        warnings.warn(f"{name_of(env)}: close() raised {told(error)}", stacklevel=2)
+        warnings.warn(f"{name_of(env)}: close() raised {describe_error(error)}", stacklevel=2)
 
 
 def require_single(env: Any) -> None:

@@ -15,7 +15,14 @@ import gymnasium as gym
 
 from safemargin.core.importing import locate
 from safemargin.environments.simulator import Env, require_single
-from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean, told
+from safemargin.errors import (
+    InvalidInput,
+    MissingExtra,
+    SafemarginError,
+    describe_error,
+    did_you_mean,
+    errors_as,
+)
 
 _VERSIONED = re.compile(r"-v\d+$")
 
@@ -123,14 +130,8 @@ class EnvironmentSpec:
         return cls.parse(source, arguments)
 
     def _called(self, function: Callable[..., Any]) -> Any:
-        try:
+        with errors_as(InvalidInput, f"environment {self.name!r} could not be made:"):
             return function(**self.arguments)
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise InvalidInput(
-                f"environment {self.name!r} could not be made: {told(error)}"
-            ) from error
 
     def _registered(self, name: str) -> Env:
         if name.startswith("ALE/"):
@@ -152,7 +153,9 @@ class EnvironmentSpec:
         except SafemarginError:
             raise
         except (Exception, SystemExit) as error:
-            raise InvalidInput(f"environment {name!r} could not be made: {told(error)}") from error
+            raise InvalidInput(
+                f"environment {name!r} could not be made: {describe_error(error)}"
+            ) from error
 
 
 def _with_full_path(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import dataclass
 from typing import Any
@@ -55,19 +56,6 @@ class SnapshotSimulator(Simulator):
         return self.digest() is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Reseeding:
-    """A point of a replay at which the generators got fresh state."""
-
-    kind: type[np.random.BitGenerator]
-    state: Any
-
-    def generator(self) -> np.random.Generator:
-        source = self.kind()
-        source.state = self.state
-        return np.random.Generator(source)
-
-
 _NEXT_LIFE = "the next life begins"
 
 
@@ -94,8 +82,7 @@ class ReplaySimulator(Simulator):
         return super().next_life()
 
     def reseed(self, generator: np.random.Generator) -> None:
-        bits = generator.bit_generator
-        self._history.append(_Reseeding(type(bits), bits.state))
+        self._history.append(copy.deepcopy(generator))
         super().reseed(generator)
 
     def _save_state(self) -> tuple[int, tuple[Any, ...]]:
@@ -105,8 +92,8 @@ class ReplaySimulator(Simulator):
         seed, history = snapshot.state
         self.reset(seed)
         for event in history:
-            if isinstance(event, _Reseeding):
-                self.reseed(event.generator())
+            if isinstance(event, np.random.Generator):
+                self.reseed(copy.deepcopy(event))
             elif event is _NEXT_LIFE:
                 self.next_life()
             else:
@@ -121,8 +108,8 @@ class ReplaySimulator(Simulator):
         """Over seed and actions: what cannot be looked into is told by how it came about."""
         hashed = hashlib.sha256(repr(self._seed).encode())
         for event in self._history:
-            if isinstance(event, _Reseeding):
-                hashed.update(repr(event.state).encode())
+            if isinstance(event, np.random.Generator):
+                hashed.update(repr(event.bit_generator.state).encode())
             else:
                 hashed.update(graph.encoded_bytes([event]))
         return hashed.digest()[:16]

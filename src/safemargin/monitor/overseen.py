@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from safemargin.core.records import Array
+from safemargin.core.seeding import plain_generator
 from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput
 from safemargin.monitor.decisions import Decision
@@ -68,7 +69,7 @@ class _Agent:
         names = [name for name in ("action_choice", "epsilon") if name in known]
         settings = Settings.from_mapping({name: known[name] for name in names})  # as measured
         self._choose = PolicyActions(env.action_space, self.policy.kind, settings)
-        self._generator = np.random.default_rng(seed)
+        self._generator = plain_generator(seed)
         self._memory: Memory = None
 
     def begin(self, **options: Any) -> tuple[Any, dict[str, Any]]:

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats
-from safemargin.core.seeding import Purpose, stream
+from safemargin.core.seeding import Purpose, plain_generator, stream
 
 
 def fresh(key: int, seed: int | None) -> np.random.Generator:
     """A generator of one's own, apart from those of a fit; without a seed, different every time."""
-    return np.random.default_rng() if seed is None else stream(seed, Purpose.MONITOR, key)
+    return plain_generator(None) if seed is None else stream(seed, Purpose.MONITOR, key)
 
 
 class SingleDraws:

@@ -18,7 +18,7 @@ from safemargin.criticality.rollouts import native_action
 from safemargin.environments import EnvironmentSpec, Snapshot, make_simulator
 from safemargin.environments.lean import AtariSimulator, atari_stack
 from safemargin.environments.simulator import Env, close_environment
-from safemargin.errors import NoPictures, SafemarginError, told
+from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.replay.recordings import Recording
 
 Picture = npt.NDArray[np.uint8]  # [height, width, 3]
@@ -144,7 +144,7 @@ def render(env: Env) -> Picture:
     except SafemarginError:
         raise
     except (Exception, SystemExit) as error:
-        raise NoPictures(f"no pictures: render() raised {told(error)}") from error
+        raise NoPictures(f"no pictures: render() raised {describe_error(error)}") from error
     picture = np.asarray(drawn)
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         raise NoPictures(

@@ -21,6 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
+from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest, paper_densities
 from safemargin.margins.bounds.sample import Estimand, Options, check_confidence, check_sample
@@ -349,13 +350,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{target} cannot be written: {error}") from error
     return target
-
-
-def readable(name: str) -> str:
-    """A registry name as words: log_prob_range → log-probability range."""
-    full = {"q": "Q", "prob": "probability", "log-prob": "log-probability"}
-    words = name.replace("log_prob", "log-prob").replace("_", " ").split(" ")
-    return " ".join(full.get(word, word) for word in words)
 
 
 def percent(share: float) -> str:

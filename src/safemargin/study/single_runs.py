@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from safemargin.core.records import Floats
+from safemargin.core.seeding import plain_generator
 from safemargin.study.blobs import unpack
 from safemargin.study.store import Store
 
@@ -38,7 +39,7 @@ def single_run_losses(
         if row is None or n not in columns:
             continue
         returns = unpack(blob)
-        rng = np.random.default_rng(zlib.crc32(f"{phase} {episode} {life}".encode()))
+        rng = plain_generator(zlib.crc32(f"{phase} {episode} {life}".encode()))
         places = (np.arange(runs) + rng.random(runs)) / runs
         chosen = (rng.permutation(places) * len(returns)).astype(np.int64)
         losses[row, :, columns[n]] = unperturbed - returns[chosen]

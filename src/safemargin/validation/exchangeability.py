@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safemargin.core.records import Floats
+from safemargin.core.seeding import plain_generator
 from safemargin.margins.bounds.calibrated import WIDTH, kernel_percentiles
 from safemargin.margins.bounds.conformal import POINTS, assign_folds, ranks_in
 from safemargin.margins.bounds.sample import Sample, first_runs
@@ -79,7 +80,7 @@ def law_test(
         return np.asarray(scaled.max(axis=(1, 2)))
 
     observed = float(statistic(natural[None])[0])
-    rng = np.random.default_rng(seed)
+    rng = plain_generator(seed)
     larger = 0
     for begin in range(0, permutations, 100):
         draws = min(100, permutations - begin)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.records import Array
+from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.summaries import told_above
-from safemargin.study.plots import readable
 from safemargin.study.study import Study
 
 MOST_SCORES = 64

@@ -16,14 +16,14 @@ import numpy as np
 from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
-from safemargin.core.text import duration
+from safemargin.core.text import duration, readable
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.margins.fitting import NoBound
 from safemargin.replay.critical_moments import CriticalMoment, most_critical, with_pictures
 from safemargin.replay.recordings import Recordings
 from safemargin.study.findings import findings
-from safemargin.study.plots import KdeInfo, kde_info, readable
+from safemargin.study.plots import KdeInfo, kde_info
 from safemargin.study.status import Status
 from safemargin.study.study import Study
 from safemargin.validation.comparison import Comparison

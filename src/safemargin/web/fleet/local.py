@@ -14,8 +14,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.seeding import hashed_seed
 from safemargin.environments import EnvironmentSpec
-from safemargin.errors import NoPictures, SafemarginError, told
+from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.overseen import Course, Question, oversee
 from safemargin.monitor.overseers import action_names
@@ -143,7 +144,7 @@ class _Runner:
         except SafemarginError as error:
             status, reason = "died", str(error)
         except Exception as error:  # noqa: BLE001  somebody else's environment or policy
-            status, reason = "died", told(error)
+            status, reason = "died", describe_error(error)
         agent = self.agent
         if agent is not None:
             self._post(lambda: self.crew.fleet.depart(agent, self, status, reason))
@@ -189,7 +190,7 @@ class _Runner:
     def _episodes(self, env: Env) -> None:
         crew = self.crew.crew
         monitor = crew.make_monitor()
-        seed = int(np.random.SeedSequence([crew.seed, self.number]).generate_state(1)[0])
+        seed = hashed_seed(crew.seed, self.number)
         episode = 0
         first: int | None = seed
         while not self._ended:
