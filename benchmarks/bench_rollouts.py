@@ -259,14 +259,14 @@ def ceiling_share(worker: Worker, moments: list[Any], command: str) -> None:
             count += 1
         simulator.reset(episode.seed)
     emulator_step = (time.perf_counter() - began) / count
-    lanes = len(runner.simulators)
+    size = len(runner.simulators)
     observation = simulator.reset(episode.seed)
-    batch = np.stack([observation] * lanes)
+    batch = np.stack([observation] * size)
     runner.policy.scores(batch)
     began = time.perf_counter()
     for _ in range(400):
         runner.policy.scores(batch)
-    network_step = (time.perf_counter() - began) / 400 / lanes
+    network_step = (time.perf_counter() - began) / 400 / size
     ceiling = 1 / (emulator_step + network_step)
     speed = ours.steps / ours.seconds
     note = (

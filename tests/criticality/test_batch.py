@@ -11,8 +11,8 @@ from helpers.worlds import TableWorld, always_first, branching, chain
 
 from safemargin.core.records import EpisodeKey, Floats, Measurement
 from safemargin.core.settings import Settings
-from safemargin.criticality.batch import Lanes, Trial
-from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.batch import Trial, TrialBatch
+from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.estimation import MomentMeasurer, Randomness, find_randomness
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.engines.base import Job, Worker
@@ -30,10 +30,10 @@ def runner_in(env: gym.Env[Any, Any], policy: Any = always_first, **settings: An
 
 
 def run_trial(runner: Runner, point: Point, uniforms: Floats) -> Rollout:
-    lanes = Lanes(runner, point)
+    batch = TrialBatch(runner, point)
     trial = Trial(uniforms)
-    lanes.start(trial)
-    lanes.finish([trial])
+    batch.start(trial)
+    batch.finish([trial])
     return trial.rollout
 
 
@@ -112,10 +112,10 @@ class TableSimulator(SnapshotSimulator):
 
 
 def measured(
-    lanes: int, *, table: Any = None, policy: Any = always_first, step: int = 4, **settings: Any
+    size: int, *, table: Any = None, policy: Any = always_first, step: int = 4, **settings: Any
 ) -> list[Measurement]:
     loaded = policy if isinstance(policy, Policy) else load_policy(policy, kind="logits")
-    worlds = [TableSimulator(TableWorld(table or branching(40))) for _ in range(lanes)]
+    worlds = [TableSimulator(TableWorld(table or branching(40))) for _ in range(size)]
     chosen = Settings(**settings)
     runner = Runner(worlds[0], loaded, chosen, (), worlds[1:])
     for world in worlds:
@@ -140,17 +140,17 @@ SLIPPERY = chain(60, slip=0.05)
     ],
     ids=["fixed", "recurrent", "paper", "slippery", "sampled", "anytime"],
 )
-def test_any_number_of_lanes_measures_the_same(case: dict[str, Any]) -> None:
+def test_any_batch_size_measures_the_same(case: dict[str, Any]) -> None:
     alone = measured(1, **case)
-    for lanes in (2, 3, 8):
-        together = measured(lanes, **case)
+    for size in (2, 3, 8):
+        together = measured(size, **case)
         for one, other in zip(alone, together, strict=True):
             assert one.estimate == other.estimate
             assert one.perturbed.tobytes() == other.perturbed.tobytes()
             assert one.unperturbed.tobytes() == other.unperturbed.tobytes()
 
 
-def test_one_lane_runs_nothing_in_vain_and_many_lanes_say_what_they_did() -> None:
+def test_a_batch_of_one_wastes_nothing_and_a_larger_one_reports_what_it_wasted() -> None:
     case: dict[str, Any] = {"trial_plan": "paper", "sampling_error": 0.3}
     assert all(each.wasted == 0 for each in measured(1, **case))
     together = measured(8, **case)
@@ -193,34 +193,34 @@ def test_a_trial_can_follow_one_that_is_not_finished() -> None:
 def test_nobody_follows_what_was_abandoned() -> None:
     simulator = make_simulator(TableWorld(chain(5)))
     simulator.reset(0)
-    meetings = Meetings(10)
+    state_index = StateIndex(10)
     lost, found, late = Rollout(), Rollout(), Rollout()
-    assert meetings.arrive(0, simulator, None, lost) is None
+    assert state_index.match_or_add(0, simulator, None, lost) is None
     lost.abandoned = True
-    assert meetings.arrive(0, simulator, None, found) is None
-    assert meetings.arrive(0, simulator, None, late) is found
+    assert state_index.match_or_add(0, simulator, None, found) is None
+    assert state_index.match_or_add(0, simulator, None, late) is found
 
 
 def test_abandoned_trials_make_room_unless_they_are_followed() -> None:
     runner = runner_in(TableWorld(chain(60)))
     point = runner.go_to(runner.run_episode(KEY), 0)
-    lanes = Lanes(runner, point)
+    batch = TrialBatch(runner, point)
     unwanted = Trial(NOTHING)
-    lanes.start(unwanted)
-    assert not lanes.free
+    batch.start(unwanted)
+    assert not batch.free
     unwanted.rollout.followers = 1
-    lanes.abandon([unwanted])
-    assert not lanes.free
+    batch.abandon([unwanted])
+    assert not batch.free
     unwanted.rollout.followers = 0
-    lanes.abandon([unwanted])
-    assert lanes.free
+    batch.abandon([unwanted])
+    assert batch.free
     assert unwanted.rollout.abandoned
 
 
 def test_looking_stops_where_it_does_not_pay() -> None:
     simulator = make_simulator(TableWorld(chain(50)))
     simulator.reset(0)
-    meetings = Meetings(50)
+    state_index = StateIndex(50)
     digests = 0
 
     def digest() -> bytes:  # every rollout is in a state of its own
@@ -232,16 +232,16 @@ def test_looking_stops_where_it_does_not_pay() -> None:
     for _ in range(40):
         rollout = Rollout()
         for position in range(49):
-            meetings.arrive(position, simulator, None, rollout, 8)
-    assert not meetings.worthwhile(8)
+            state_index.match_or_add(position, simulator, None, rollout, 8)
+    assert not state_index.pays_off(8)
     assert digests < 40 * 50 / 4
-    assert meetings.worthwhile(1)  # for other n it is yet to be seen
+    assert state_index.pays_off(1)  # for other n it is yet to be seen
     simulator.digest_is_cheap = True
-    meetings.arrive(0, simulator, None, Rollout(), 8)
+    state_index.match_or_add(0, simulator, None, Rollout(), 8)
     assert digests < 40 * 50 / 4 + 1
 
 
-def test_atari_in_lanes_equals_brute_force_through_the_wrappers() -> None:
+def test_atari_in_a_batch_equals_brute_force_through_the_wrappers() -> None:
     """Lock-step, shared prefixes, coalescing and the lean path change no bit of any return."""
     settings = Settings(gamma=0.9, n_values=(1, 4, 8), trials=12)
     spec = EnvironmentSpec.parse("atari:pong")
@@ -255,7 +255,7 @@ def test_atari_in_lanes_equals_brute_force_through_the_wrappers() -> None:
     for step in (2, 150):
         fast = MomentMeasurer(worker.runner, episode, step, nothing_random)
         slow = MomentMeasurer(plain, again, step, nothing_random)
-        slow.meetings = None
+        slow.state_index = None
         for one, other in zip(fast.measure(1, 4, 8), slow.measure(1, 4, 8), strict=True):
             assert one.estimate == other.estimate
             assert one.perturbed.tobytes() == other.perturbed.tobytes()

@@ -225,7 +225,7 @@ def test_coalescing_changes_no_bit_and_saves_steps() -> None:
     for coalesce in (True, False):
         measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
         if not coalesce:
-            measurer.meetings = None
+            measurer.state_index = None
         measurements[coalesce] = measurer.measure(*settings.n_values)
     steps = {True: 0, False: 0}
     for with_it, without in zip(measurements[True], measurements[False], strict=True):
@@ -233,7 +233,7 @@ def test_coalescing_changes_no_bit_and_saves_steps() -> None:
         assert with_it.perturbed.tobytes() == without.perturbed.tobytes()
         steps[True] += with_it.steps
         steps[False] += without.steps
-    assert steps[True] < steps[False] / 3  # the lanes meet again at every fifth place
+    assert steps[True] < steps[False] / 3  # the lanes meet again every fifth step
 
 
 class Later(gym.Env[Any, Any]):
@@ -299,7 +299,7 @@ def test_states_that_differ_out_of_sight_do_not_meet(make: Any, step: int) -> No
             runner, episode, step, Randomness(environment=False, policy=False)
         )
         if not coalesce:
-            measurer.meetings = None
+            measurer.state_index = None
         measurements.append(measurer.measure(4)[0])
     assert measurements[0].estimate == measurements[1].estimate
     assert measurements[0].estimate.mean > 0

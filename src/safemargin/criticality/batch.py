@@ -11,15 +11,15 @@ import gymnasium as gym
 import numpy as np
 
 from safemargin.core.records import Floats
-from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.environments import Simulator, Snapshot
 from safemargin.policies.base import Memory
 
-MOST_PREFIXES = 256
+MAX_PREFIXES = 256
 """So many states after random actions are kept: about 20 MB in an Atari game."""
 
-SHORTEST_PREFIX = 4
+MIN_PREFIX = 4
 """So many steps cost more than saving where they led."""
 
 
@@ -45,32 +45,32 @@ class Trial:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Slot:
     simulator: Simulator
     trial: Trial
     memory: Memory
 
 
-class Lanes:
-    """One lane for each simulator of the runner; a trial that is over makes room at once.
+class TrialBatch:
+    """Trials run in lock-step, one in each simulator; a finished trial makes room at once.
 
-    The returns do not depend on the number of lanes or on what runs beside a trial.
+    The returns do not depend on the batch size or on what runs beside a trial.
     """
 
     def __init__(
         self,
         runner: Runner,
         point: Point,
-        meetings: Meetings | None = None,
+        state_index: StateIndex | None = None,
         simulators: Sequence[Simulator] = (),
     ) -> None:
         """`simulators`: those of the runner to use; all of them where none is named."""
         self._runner = runner
         self._point = point
-        self._meetings = meetings
+        self._state_index = state_index
         self._horizon = runner.settings.horizon
         self._idle = list(simulators or runner.simulators)
-        self._busy: list[_Lane] = []
+        self._busy: list[_Slot] = []
         self._prefixes: dict[bytes, tuple[Snapshot, list[float]]] = {}
 
     @property
@@ -85,31 +85,31 @@ class Lanes:
         simulator.restore(snapshot)
         trial.rollout.rewards += rewards
         for _ in rewards:
-            self._runner.pass_over(trial.streams.policy)
+            self._runner.skip_draw(trial.streams.policy)
         if trial.streams.environment is not None:
             simulator.reseed(trial.streams.environment)
-        lane = _Lane(simulator, trial, self._point.memory)
-        self._busy.append(lane)
-        if lane.memory is None:  # the policy need not see the random actions
-            self._perturb(lane)
+        slot = _Slot(simulator, trial, self._point.memory)
+        self._busy.append(slot)
+        if slot.memory is None:  # the policy need not see the random actions
+            self._perturb(slot)
             if trial.rollout.finished:
-                self._release([lane])
+                self._release([slot])
 
     def advance(self) -> None:
-        """Take one step in every lane."""
-        asking = [lane for lane in self._busy if not self._meets(lane)]
+        """Take one step in every slot."""
+        asking = [slot for slot in self._busy if not self._joins_earlier(slot)]
         if asking:
             rows, memories = self._runner.scores(
-                [lane.simulator.observation for lane in asking], [lane.memory for lane in asking]
+                [slot.simulator.observation for slot in asking], [slot.memory for slot in asking]
             )
-            for lane, row, memory in zip(asking, rows, memories, strict=True):
-                lane.memory = memory
-                if len(lane.trial.rollout.rewards) < len(lane.trial.uniforms):
-                    self._step_at_random(lane)
+            for slot, row, memory in zip(asking, rows, memories, strict=True):
+                slot.memory = memory
+                if len(slot.trial.rollout.rewards) < len(slot.trial.uniforms):
+                    self._step_at_random(slot)
                 else:
-                    generator = lane.trial.streams.policy
-                    self._step(lane, self._runner.choose(row, generator, lane.simulator.mask))
-        self._release([lane for lane in self._busy if lane.trial.rollout.over])
+                    generator = slot.trial.streams.policy
+                    self._step(slot, self._runner.choose(row, generator, slot.simulator.mask))
+        self._release([slot for slot in self._busy if slot.trial.rollout.over])
 
     def finish(self, trials: Sequence[Trial]) -> None:
         """Go on until these trials, all started, are complete."""
@@ -121,40 +121,40 @@ class Lanes:
         unwanted = {
             id(trial) for trial in trials if not trial.rollout.over and trial.rollout.followers == 0
         }
-        lanes = [lane for lane in self._busy if id(lane.trial) in unwanted]
-        for lane in lanes:
-            lane.trial.rollout.abandoned = True
-        self._release(lanes)
+        slots = [slot for slot in self._busy if id(slot.trial) in unwanted]
+        for slot in slots:
+            slot.trial.rollout.abandoned = True
+        self._release(slots)
 
-    def _release(self, lanes: Iterable[_Lane]) -> None:
-        for lane in lanes:
-            self._busy.remove(lane)
-            self._idle.append(lane.simulator)
+    def _release(self, slots: Iterable[_Slot]) -> None:
+        for slot in slots:
+            self._busy.remove(slot)
+            self._idle.append(slot.simulator)
 
-    def _meets(self, lane: _Lane) -> bool:
+    def _joins_earlier(self, slot: _Slot) -> bool:
         """Whether a trial meets another rollout here, which it then follows."""
-        rollout = lane.trial.rollout
-        position, n = len(rollout.rewards), len(lane.trial.uniforms)
-        if self._meetings is None or position < n:
+        rollout = slot.trial.rollout
+        position, n = len(rollout.rewards), len(slot.trial.uniforms)
+        if self._state_index is None or position < n:
             return False
-        other = self._meetings.arrive(position, lane.simulator, lane.memory, rollout, n)
+        other = self._state_index.match_or_add(position, slot.simulator, slot.memory, rollout, n)
         if other is not None:
             rollout.follow(other)
         return other is not None
 
-    def _perturb(self, lane: _Lane) -> None:
+    def _perturb(self, slot: _Slot) -> None:
         """Take the random actions; keep the states from which trials of a smaller n go on."""
-        trial, simulator = lane.trial, lane.simulator
+        trial, simulator = slot.trial, slot.simulator
         rollout, n = trial.rollout, len(trial.uniforms)
         stops = [n]
         if simulator.portable and trial.streams.environment is None:
             shorter = [length for length in self._runner.settings.n_values if length < n]
-            stops = [length for length in shorter if length >= SHORTEST_PREFIX] + stops
+            stops = [length for length in shorter if length >= MIN_PREFIX] + stops
         for stop in stops[bisect_right(stops, len(rollout.rewards)) :]:
             while not rollout.finished and len(rollout.rewards) < stop:
                 left = stop - len(rollout.rewards)
-                self._step_at_random(lane, watched=left <= simulator.looks_back)
-            if stop < n and not rollout.finished and len(self._prefixes) < MOST_PREFIXES:
+                self._step_at_random(slot, watched=left <= simulator.looks_back)
+            if stop < n and not rollout.finished and len(self._prefixes) < MAX_PREFIXES:
                 self._prefixes[trial.uniforms[:stop].tobytes()] = (
                     simulator.save(),
                     list(rollout.rewards),
@@ -168,17 +168,17 @@ class Lanes:
                 return found
         return self._point.snapshot, []
 
-    def _step_at_random(self, lane: _Lane, *, watched: bool = True) -> None:
-        position = len(lane.trial.rollout.rewards)
-        uniforms = lane.trial.uniforms[position]
-        self._runner.pass_over(lane.trial.streams.policy)
-        action = self._runner.random_actions(uniforms, lane.simulator.mask)
-        self._step(lane, action, watched=watched)
+    def _step_at_random(self, slot: _Slot, *, watched: bool = True) -> None:
+        position = len(slot.trial.rollout.rewards)
+        uniforms = slot.trial.uniforms[position]
+        self._runner.skip_draw(slot.trial.streams.policy)
+        action = self._runner.random_actions(uniforms, slot.simulator.mask)
+        self._step(slot, action, watched=watched)
 
-    def _step(self, lane: _Lane, action: object, *, watched: bool = True) -> None:
-        step = lane.simulator.step(action, watched=watched)
-        lane.trial.steps += 1
-        rollout = lane.trial.rollout
+    def _step(self, slot: _Slot, action: object, *, watched: bool = True) -> None:
+        step = slot.simulator.step(action, watched=watched)
+        slot.trial.steps += 1
+        rollout = slot.trial.rollout
         rollout.rewards.append(step.reward)
         ended = step.terminated or step.truncated
         rollout.finished = ended or len(rollout.rewards) >= self._horizon
@@ -187,7 +187,7 @@ class Lanes:
 def action_returns(
     runner: Runner,
     point: Point,
-    meetings: Meetings | None = None,
+    state_index: StateIndex | None = None,
     *,
     environment: Callable[[], np.random.Generator] | None = None,
 ) -> Floats:
@@ -204,10 +204,10 @@ def action_returns(
         streams = Streams(environment=None if environment is None else environment())
         # A random action is made from a uniform number: this one makes the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
-    lanes = Lanes(runner, point, meetings)
+    batch = TrialBatch(runner, point, state_index)
     waiting = deque(trials)
     while waiting or not all(trial.rollout.complete for trial in trials):
-        while waiting and lanes.free:
-            lanes.start(waiting.popleft())
-        lanes.advance()
+        while waiting and batch.free:
+            batch.start(waiting.popleft())
+        batch.advance()
     return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])

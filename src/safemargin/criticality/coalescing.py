@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from safemargin.environments import Simulator
 from safemargin.policies.base import Memory
 
-EVERY = 2
+COMPARE_EVERY = 2
 """States are compared after so many steps: a look costs a tenth of a step or more."""
 
-PATIENCE = 6
+TRIAL_ROLLOUTS = 6
 """So many whole rollouts of each n are looked at before it is asked whether that pays."""
 
-LARGEST = 200_000
+MAX_STATES = 200_000
 """So many states of a moment are remembered at most."""
 
-BYTES_A_STATE = 150
+BYTES_PER_STATE = 150
 """Of memory: a digest and its place in a dictionary."""
 
 
@@ -75,7 +75,7 @@ class Rollout:
         other.followers += 1
 
 
-class Meetings:
+class StateIndex:
     """States in which the rollouts of one moment were under the policy."""
 
     def __init__(self, horizon: int) -> None:
@@ -86,29 +86,31 @@ class Meetings:
         self._looked: Counter[int] = Counter()
         self._saved: Counter[int] = Counter()
 
-    def worthwhile(self, n: int) -> bool:
+    def pays_off(self, n: int) -> bool:
         """Whether looking has paid so far for trials of n random actions.
 
         In many worlds hardly any state ever comes again, or only after few mistakes. A look costs
         about half of a step.
         """
         looked = self._looked[n]
-        return looked < PATIENCE * self._horizon // EVERY or 2 * self._saved[n] >= looked
+        return (
+            looked < TRIAL_ROLLOUTS * self._horizon // COMPARE_EVERY or 2 * self._saved[n] >= looked
+        )
 
-    def expect(self, states: Iterable[bytes], rollout: Rollout) -> None:
+    def add_finished(self, states: Iterable[bytes], rollout: Rollout) -> None:
         """A finished rollout that comes through these states, digests of those after each step."""
         for position, state in enumerate(states, start=1):
-            if position % EVERY == 0 and position < self._horizon:
+            if position % COMPARE_EVERY == 0 and position < self._horizon:
                 self._visited[position][state] = rollout
 
-    def arrive(
+    def match_or_add(
         self, position: int, simulator: Simulator, memory: Memory, rollout: Rollout, n: int = 0
     ) -> Rollout | None:
         """The rollout that was here before, after so many steps; else remember this one.
 
         `n`: how many random actions the rollout began with.
         """
-        if position % EVERY or not (simulator.digest_is_cheap or self.worthwhile(n)):
+        if position % COMPARE_EVERY or not (simulator.digest_is_cheap or self.pays_off(n)):
             return None
         visited = self._visited[position]
         self._looked[n] += bool(visited)
@@ -124,7 +126,7 @@ class Meetings:
                 length = len(last.rewards) if last.finished else self._horizon
                 self._saved[n] += length - position
                 return earlier
-        elif self.remembered < LARGEST:
+        elif self.remembered < MAX_STATES:
             self.remembered += 1
         else:
             return None

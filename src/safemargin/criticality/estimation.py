@@ -12,8 +12,8 @@ import numpy as np
 from safemargin.core.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.criticality.batch import Lanes, Streams, Trial
-from safemargin.criticality.coalescing import Meetings
+from safemargin.criticality.batch import Streams, Trial, TrialBatch
+from safemargin.criticality.coalescing import StateIndex
 from safemargin.criticality.plans import Plan, Planner
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.criticality.stopping import StoppingRule
@@ -22,10 +22,10 @@ from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 
-LEFT_FOR = 16
+DETOUR_STEPS = 16
 """So many random actions are taken between saving a point and proving its snapshot."""
 
-PROVED_AGAIN = 32
+REPROOF_STEPS = 32
 """After the trials of a moment, so many steps are proven once more."""
 
 ALWAYS_REPEATED = 8
@@ -60,7 +60,7 @@ class _Series:
         return self.plan.rule
 
     @property
-    def begun_ahead(self) -> int:
+    def pending(self) -> int:
         """Trials begun but not yet judged."""
         return len(self.trials) - self.rule.trials
 
@@ -99,9 +99,9 @@ class MomentMeasurer:
         """Simulator steps besides the trials since the last measurement."""
         self.point = self._go_to()
         recognised = randomness.none and runner.simulator.digest_is_whole
-        self.meetings = Meetings(self.settings.horizon) if recognised else None
+        self.state_index = StateIndex(self.settings.horizon) if recognised else None
         self._leave()
-        self._prove(self.settings.horizon, self.meetings)
+        self._prove(self.settings.horizon, self.state_index)
         self.planner = Planner(
             self.settings,
             runner.random_actions,
@@ -116,7 +116,7 @@ class MomentMeasurer:
         """For each n, trials as the plan has them, until its rule is content."""
         every = [_Series(n, self.planner.plan(n)) for n in n_values]
         self._run(every)
-        self._prove(PROVED_AGAIN)
+        self._prove(REPROOF_STEPS)
         for series in every:
             if series.n == self._repeated_n:
                 self._repeat_some(series)
@@ -129,28 +129,28 @@ class MomentMeasurer:
 
     def _run(self, every: Sequence[_Series]) -> None:
         """Run trials in lock-step, the certain ones first, and judge them in their order."""
-        lanes = Lanes(self.runner, self.point, self.meetings)
+        batch = TrialBatch(self.runner, self.point, self.state_index)
         # The largest n first: its trials are the longest, and all others begin like them.
-        wanting = [series for series in reversed(every) if not series.rule.stopped]
-        while wanting:
-            while lanes.free and (trial := self._next_trial(wanting)) is not None:
-                lanes.start(trial)
-            lanes.advance()
-            for series in wanting:
+        unfinished = [series for series in reversed(every) if not series.rule.stopped]
+        while unfinished:
+            while batch.free and (trial := self._next_trial(unfinished)) is not None:
+                batch.start(trial)
+            batch.advance()
+            for series in unfinished:
                 self._judge(series)
                 if series.rule.stopped:
-                    lanes.abandon(series.trials[series.rule.trials :])
-            wanting = [series for series in wanting if not series.rule.stopped]
+                    batch.abandon(series.trials[series.rule.trials :])
+            unfinished = [series for series in unfinished if not series.rule.stopped]
 
-    def _next_trial(self, wanting: Sequence[_Series]) -> Trial | None:
+    def _next_trial(self, unfinished: Sequence[_Series]) -> Trial | None:
         """The next trial to begin; None where it is better to wait for those under way."""
         for sure in (True, False):
-            for series in wanting:
+            for series in unfinished:
                 rule = series.rule
-                if series.begun_ahead < (rule.certain if sure else rule.likely // 2):
+                if series.pending < (rule.certain if sure else rule.likely // 2):
                     number = len(series.trials)
                     if not self.randomness.none and number >= len(self._unperturbed):
-                        self._unperturbed.append(self._trial(self._nothing, number))
+                        self._unperturbed.append(self._trial(self._no_actions, number))
                         return self._unperturbed[-1]
                     series.trials.append(self._trial(series.plan.uniforms(number), number))
                     return series.trials[-1]
@@ -188,7 +188,7 @@ class MomentMeasurer:
             unperturbed=np.array(used),
             steps=sum(trial.steps for trial in series.trials),
             wasted=sum(trial.steps for trial in series.trials[count:]),
-            remembered=0 if self.meetings is None else self.meetings.remembered,
+            remembered=0 if self.state_index is None else self.state_index.remembered,
         )
 
     def _go_to(self) -> Point:
@@ -198,14 +198,14 @@ class MomentMeasurer:
     def _leave(self) -> None:
         """Let something else happen: what the snapshot does not hold is then no longer there."""
         generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
-        uniforms = generator.random((LEFT_FOR, self.runner.random_actions.width))
+        uniforms = generator.random((DETOUR_STEPS, self.runner.random_actions.width))
         self.overhead += self.runner.leave(self.point, uniforms)
 
-    def _prove(self, steps: int, meetings: Meetings | None = None) -> None:
+    def _prove(self, steps: int, state_index: StateIndex | None = None) -> None:
         """EnvironmentFault where the restored state no longer repeats the recorded episode."""
         self.overhead += min(self.episode.steps - self.step, steps)
         if not self.runner.repeats(
-            self.point, self.episode, self.step, steps=steps, meetings=meetings
+            self.point, self.episode, self.step, steps=steps, state_index=state_index
         ):
             raise EnvironmentFault(
                 f"a rollout from the restored state at step {self.step} of episode "
@@ -236,11 +236,11 @@ class MomentMeasurer:
         others = generator.integers(len(returns), size=2)
         worst = int(np.argmin(returns))
         simulator = self.runner.simulator
-        lanes = Lanes(self.runner, self._go_to(), simulators=[simulator])
+        batch = TrialBatch(self.runner, self._go_to(), simulators=[simulator])
         for number in (worst, int(np.argmax(returns)), *map(int, others)):
             trial = self._trial(series.plan.uniforms(number), number)
-            lanes.start(trial)
-            lanes.finish([trial])
+            batch.start(trial)
+            batch.finish([trial])
             self.overhead += trial.steps
             if self._return(trial) != returns[number]:
                 raise EnvironmentFault(
@@ -252,7 +252,7 @@ class MomentMeasurer:
             simulator.reset(self.episode.seed)
 
     @property
-    def _nothing(self) -> Floats:
+    def _no_actions(self) -> Floats:
         return np.empty((0, self.runner.random_actions.width))
 
     def _trial(self, uniforms: Floats, number: int) -> Trial:
@@ -329,14 +329,14 @@ def find_randomness(runner: Runner, point: Point) -> Randomness:
     """Whether the environment draws random numbers after a point, and the policy's choice does."""
     simulator, settings = runner.simulator, runner.settings
     actions = stream(settings.seed, Purpose.DOCTOR)
-    lanes = Lanes(runner, point, simulators=[simulator])
+    batch = TrialBatch(runner, point, simulators=[simulator])
     draws = False
     for length in (0, *settings.n_values):
         uniforms = actions.random((length, runner.random_actions.width))
         simulator.restore(point.snapshot)
         before = simulator.random_state()
         trial = Trial(uniforms, Streams(policy=actions))
-        lanes.start(trial)
-        lanes.finish([trial])
+        batch.start(trial)
+        batch.finish([trial])
         draws = draws or simulator.random_state() != before
     return Randomness(environment=draws, policy=not runner.policy_actions.deterministic)

@@ -26,7 +26,7 @@ from safemargin.criticality.stopping import (
 )
 from safemargin.policies.actions import RandomActions
 
-ENUMERATED = 100
+MAX_ENUMERATED = 100
 """Up to so many sequences of actions are all taken once, where nothing else is random.
 
 Many of them soon meet one another, so that they often cost no more than ten random ones.
@@ -79,7 +79,7 @@ class Planner:
         """The plan for n random actions."""
         settings = self.settings
         if settings.trial_plan == "fixed":
-            if self.actions is not None and self.actions**n <= max(settings.trials, ENUMERATED):
+            if self.actions is not None and self.actions**n <= max(settings.trials, MAX_ENUMERATED):
                 sequences = list(product(range(self.actions), repeat=n))
 
                 def every(trial: int) -> Floats:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from safemargin.core.records import Array, Episode, EpisodeKey, Floats
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
-from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.environments import Simulator, Snapshot
 from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
@@ -36,7 +36,7 @@ class Runner:
     """Runs a policy in a simulator, one environment step at a time.
 
     `siblings` are simulators of the same environment that can go on from the first one's
-    snapshots; trials run in all of them at once (see `lanes`).
+    snapshots; trials run in all of them at once (see `batch`).
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Runner:
         step: int,
         *,
         steps: int | None = None,
-        meetings: Meetings | None = None,
+        state_index: StateIndex | None = None,
     ) -> bool:
         """Whether the restored point, left with the recorded actions, gives what was recorded.
 
@@ -192,8 +192,8 @@ class Runner:
         observation = simulator.observation
         rollout = Rollout()
         for position in range(step, last):
-            if meetings is not None:
-                meetings.arrive(position - step, simulator, memory, rollout)
+            if state_index is not None:
+                state_index.match_or_add(position - step, simulator, memory, rollout)
             row, memory = self._scores(observation, memory)
             taken = simulator.step(native_action(episode.actions[position]))
             rollout.rewards.append(taken.reward)
@@ -266,7 +266,7 @@ class Runner:
         """The policy's action for one row of scores."""
         return self.policy_actions(row, generator, mask if self.policy.uses_mask else None)
 
-    def pass_over(self, generator: np.random.Generator | None) -> None:
+    def skip_draw(self, generator: np.random.Generator | None) -> None:
         """Draw what the policy would have drawn where a random action stands in for its own.
 
         What it draws later is then what it draws there without the random action.

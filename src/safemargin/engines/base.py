@@ -20,7 +20,7 @@ from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy
 
-LANES = 8
+BATCH_SIZE = 8
 """Trials that run in lock-step where snapshots can go from one simulator to another."""
 
 
@@ -85,10 +85,10 @@ class Worker:
         first = make_simulator(job.environment.make(), way=job.way)
         siblings = [
             make_simulator(job.environment.make(), way=job.way)
-            for _ in range(LANES - 1 if first.portable else 0)
+            for _ in range(BATCH_SIZE - 1 if first.portable else 0)
         ]
         if siblings:
-            job.policy.widen(first.env.observation_space, LANES)
+            job.policy.widen(first.env.observation_space, BATCH_SIZE)
         self.runner = Runner(first, job.policy, job.settings, job.proxies, siblings)
         self.randomness = job.randomness
 

@@ -33,7 +33,7 @@ class _Process:
     log: IO[bytes]
     attempt: Attempt | None = None
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         self.log.seek(0)
         lines = self.log.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
@@ -104,11 +104,11 @@ class ProcessEngine:
 
     def _replace(self, worker: _Process, queue: TaskQueue) -> None:
         code = worker.process.wait()
-        words = worker.last_words()
+        words = worker.last_line()
         self._workers.remove(worker)
         worker.stop()
         if worker.attempt is not None:
-            queue.give_back(
+            queue.retry(
                 worker.attempt,
                 worker="a worker process",
                 reason=f"exit status {code}; its last words: {words}",

@@ -74,14 +74,14 @@ class RayEngine:
         self._gpus = gpus_per_worker
         self._connection = None if ray.is_initialized() else _Connection(address, workers)
         try:
-            places = _places(gpus_per_worker)
-            if places == 0:
+            capacity = _capacity(gpus_per_worker)
+            if capacity == 0:
                 needed = f"1 CPU and {gpus_per_worker:g} GPU" if gpus_per_worker else "1 CPU"
                 raise EngineFault(
                     f"no node of the Ray cluster has {needed} for a worker; it has "
                     f"{_resources(ray.cluster_resources())} in all"
                 )
-            self.workers = workers or places
+            self.workers = workers or capacity
             self._job = ray.put(cloudpickle.dumps(job))
             self._versions = versions_in_use()
             self._class = ray.remote(_actor_class())
@@ -97,7 +97,7 @@ class RayEngine:
             self._hand_out(queue)  # first, so that no actor waits until its pieces are stored
             yield from pieces
             busy = any(actor.attempt for actor in self._actors)
-            if not busy and not queue.holds(1):
+            if not busy and not queue.has(1):
                 return
             pieces = self._listen(self._next_answer(may_wait=busy), queue)
 
@@ -111,7 +111,7 @@ class RayEngine:
                 # Bytes: of arrays, Ray would give the actor a view that cannot be written to.
                 actor.answer = actor.handle.run.remote(pickle.dumps(actor.attempt.task))
         starting = sum(actor.attempt is None for actor in self._actors)
-        while len(self._actors) < self.workers and queue.holds(starting + 1):
+        while len(self._actors) < self.workers and queue.has(starting + 1):
             self._start()
             starting += 1
 
@@ -160,7 +160,7 @@ class RayEngine:
         self._actors.remove(actor)
         _kill(actor)
         if actor.attempt is not None:
-            queue.give_back(
+            queue.retry(
                 actor.attempt,
                 worker="a Ray worker",
                 reason=reason,
@@ -359,9 +359,9 @@ def _refuse_unreachable(address: str) -> None:
     raise EngineFault(f"the Ray cluster at {address} cannot be joined: {reason}")
 
 
-def _places(gpus_per_worker: float) -> int:
+def _capacity(gpus_per_worker: float) -> int:
     """How many workers fit into the cluster when nobody else uses it."""
-    places = 0
+    capacity = 0
     for node in ray.nodes():
         if node["Alive"]:
             fitting = int(node["Resources"].get("CPU", 0))
@@ -369,8 +369,8 @@ def _places(gpus_per_worker: float) -> int:
                 gpus = node["Resources"].get("GPU", 0)
                 # 0.3 GPUs have room for three tenths, which floats would make two.
                 fitting = min(fitting, int(gpus / gpus_per_worker + 1e-9))
-            places += fitting
-    return places
+            capacity += fitting
+    return capacity
 
 
 def _resources(of: Mapping[str, float]) -> str:

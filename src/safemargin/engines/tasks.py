@@ -30,9 +30,9 @@ class TaskQueue:
 
     def next(self) -> Attempt | None:
         """The next task, or None where there is no more."""
-        return self._waiting.popleft() if self.holds(1) else None
+        return self._waiting.popleft() if self.has(1) else None
 
-    def holds(self, count: int) -> bool:
+    def has(self, count: int) -> bool:
         """Whether there are so many tasks to do; no more than these are asked for."""
         while len(self._waiting) < count:
             task = next(self._fresh, None)
@@ -41,7 +41,7 @@ class TaskQueue:
             self._waiting.append(Attempt(task))
         return True
 
-    def give_back(self, attempt: Attempt, *, worker: str, reason: str, advice: str) -> None:
+    def retry(self, attempt: Attempt, *, worker: str, reason: str, advice: str) -> None:
         """Have a task done again whose worker died; EngineFault where that is hopeless."""
         attempt.deaths += 1
         if attempt.deaths >= ATTEMPTS:

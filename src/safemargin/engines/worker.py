@@ -18,7 +18,7 @@ from safemargin.errors import SafemarginError
 def main() -> None:
     """Serve the driver behind the file descriptor named on the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to answer
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     connection = Connection(int(sys.argv[1]))
     try:
         worker = Worker(pickle.load(sys.stdin.buffer))
@@ -35,7 +35,7 @@ def main() -> None:
         connection.send_bytes(pickle.dumps(RuntimeError(f"in a worker: {error!r}")))
 
 
-def _leave_with_parent(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End this process when the driver was killed and can no longer say so."""
     while os.getppid() == parent:
         time.sleep(1)
