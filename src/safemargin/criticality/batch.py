@@ -1,4 +1,4 @@
-"""Trials in lock-step: many simulators, and one call of the policy for all of them at each step."""
+"""Trials in lock-step: many simulators, with one call of the policy for all of them per step."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from safemargin.environments import Simulator, Snapshot
 from safemargin.policies.base import Memory
 
 MAX_PREFIXES = 256
-"""So many states after random actions are kept: about 20 MB in an Atari game."""
+"""At most this many states after random actions are kept: about 20 MB for an Atari game."""
 
 MIN_PREFIX = 4
-"""So many steps cost more than saving where they led."""
+"""Re-simulating this many steps costs more than taking a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What one trial draws from; None where nothing is random."""
+    """The random streams of one trial; None where nothing is random."""
 
     environment: np.random.Generator | None = None
     policy: np.random.Generator | None = None
@@ -33,15 +33,15 @@ class Streams:
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """A rollout that leaves a point with random actions and then follows the policy."""
+    """A rollout that starts at a point with random actions and then follows the policy."""
 
     uniforms: Floats  # [n, width]: one row for each random action
     streams: Streams = Streams()
     rollout: Rollout = field(default_factory=Rollout)
     discounted: float | None = None
-    """Its return, once somebody asked for it."""
+    """Its discounted return, cached when first needed."""
     steps: int = 0
-    """Simulated; fewer than its length where it follows another rollout or began like one."""
+    """Steps simulated: fewer than its length where it shares steps with another rollout."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,9 +52,9 @@ class _Slot:
 
 
 class TrialBatch:
-    """Trials run in lock-step, one in each simulator; a finished trial makes room at once.
+    """Trials from one point, one in each simulator; a finished trial makes room at once.
 
-    The returns do not depend on the batch size or on what runs beside a trial.
+    Returns depend neither on the batch size nor on the other trials in the batch.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TrialBatch:
         state_index: StateIndex | None = None,
         simulators: Sequence[Simulator] = (),
     ) -> None:
-        """`simulators`: those of the runner to use; all of them where none is named."""
+        """Use `simulators` of the runner, or all of them by default."""
         self._runner = runner
         self._point = point
         self._state_index = state_index
@@ -79,7 +79,7 @@ class TrialBatch:
         return bool(self._idle)
 
     def start(self, trial: Trial) -> None:
-        """Let a trial leave the point."""
+        """Start a trial from the point in a free simulator."""
         simulator = self._idle.pop(0)
         snapshot, rewards = self._beginning(trial)
         simulator.restore(snapshot)
@@ -96,7 +96,7 @@ class TrialBatch:
                 self._release([slot])
 
     def advance(self) -> None:
-        """Take one step in every slot."""
+        """Advance every running trial by one step."""
         asking = [slot for slot in self._busy if not self._joins_earlier(slot)]
         if asking:
             rows, memories = self._runner.scores(
@@ -112,12 +112,12 @@ class TrialBatch:
         self._release([slot for slot in self._busy if slot.trial.rollout.over])
 
     def finish(self, trials: Sequence[Trial]) -> None:
-        """Go on until these trials, all started, are complete."""
+        """Advance until these trials, all started, are complete."""
         while not all(trial.rollout.complete for trial in trials):
             self.advance()
 
     def abandon(self, trials: Iterable[Trial]) -> None:
-        """Stop trials that nobody wants any longer and no other one follows."""
+        """Stop trials that are no longer needed, unless another trial follows them."""
         unwanted = {
             id(trial) for trial in trials if not trial.rollout.over and trial.rollout.followers == 0
         }
@@ -132,7 +132,7 @@ class TrialBatch:
             self._idle.append(slot.simulator)
 
     def _joins_earlier(self, slot: _Slot) -> bool:
-        """Whether a trial meets another rollout here, which it then follows."""
+        """Whether the trial has reached a state of an earlier rollout, which it then follows."""
         rollout = slot.trial.rollout
         position, n = len(rollout.rewards), len(slot.trial.uniforms)
         if self._state_index is None or position < n:
@@ -143,7 +143,7 @@ class TrialBatch:
         return other is not None
 
     def _perturb(self, slot: _Slot) -> None:
-        """Take the random actions; keep the states from which trials of a smaller n go on."""
+        """Take the random actions; save the states that trials of a smaller n start from."""
         trial, simulator = slot.trial, slot.simulator
         rollout, n = trial.rollout, len(trial.uniforms)
         stops = [n]
@@ -161,7 +161,7 @@ class TrialBatch:
                 )
 
     def _beginning(self, trial: Trial) -> tuple[Snapshot, list[float]]:
-        """Where the random actions led in a trial of a larger n; else the point itself."""
+        """The state that a trial of a larger n left after the same random actions, or the point."""
         if trial.streams.environment is None:
             found = self._prefixes.pop(trial.uniforms.tobytes(), None)
             if found is not None:
@@ -191,10 +191,10 @@ def action_returns(
     *,
     environment: Callable[[], np.random.Generator] | None = None,
 ) -> Floats:
-    """The discounted return of each action at a point, if the policy goes on after it, [actions].
+    """Return the discounted return of each action at a point, with the policy acting after it.
 
-    `environment` makes the stream that each action's trial draws from; pass the same one each time
-    to compare the actions in the same future. Simulators are left wherever the trials ended.
+    The result is [actions]. `environment` makes the random stream of each action's trial; return
+    equal streams to compare the actions in the same future. Simulators stay where trials ended.
     """
     space = runner.simulator.env.action_space
     assert isinstance(space, gym.spaces.Discrete)
@@ -202,7 +202,7 @@ def action_returns(
     trials = []
     for action in range(actions):
         streams = Streams(environment=None if environment is None else environment())
-        # A random action is made from a uniform number: this one makes the wanted action.
+        # Random actions are made from uniform numbers; this number gives the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
     batch = TrialBatch(runner, point, state_index)
     waiting = deque(trials)
