@@ -293,7 +293,7 @@ def run_status(options: argparse.Namespace) -> int:
 
 def _show_status(study: Any, options: argparse.Namespace) -> int:
     from safemargin.core.text import duration
-    from safemargin.criticality.coalescing import BYTES_A_STATE
+    from safemargin.criticality.coalescing import BYTES_PER_STATE
 
     status = study.status()
     if options.json:
@@ -348,7 +348,7 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
     if status.remembered_states:
         print(
             f"memory       at most {status.remembered_states:,} states of one moment, "
-            f"{status.remembered_states * BYTES_A_STATE / 1e6:.1f} MB"
+            f"{status.remembered_states * BYTES_PER_STATE / 1e6:.1f} MB"
         )
     if status.estimates_left:
         left = "" if status.seconds_left is None else f", about {duration(status.seconds_left)}"

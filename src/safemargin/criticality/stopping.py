@@ -1,6 +1,7 @@
-"""When is a mean known well enough: rules that look at losses in the order of their trials.
+"""Stopping rules: when a mean is known well enough.
 
-A rule never looks at which trial finished first, so its answer does not depend on the workers.
+Rules see losses in index order, never in the order of finishing, so results do not depend on the
+workers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from safemargin.errors import InvalidInput
 
 
 class StoppingRule(Protocol):
-    """Takes losses one after another and says when there are enough."""
+    """Takes losses one by one and says when there are enough."""
 
     trials: int
     mean: float
@@ -30,24 +31,24 @@ class StoppingRule(Protocol):
 
     @property
     def sure(self) -> bool:
-        """Whether all was done that the rule asks for."""
+        """Whether the rule's demands are met, rather than a cap reached."""
 
     @property
     def stopped(self) -> bool:
-        """Whether no further trial is wanted."""
+        """Whether no further trial is needed."""
 
     @property
     def certain(self) -> int:
-        """So many further trials are wanted, whatever they say."""
+        """The number of further trials that are needed whatever their losses."""
 
     @property
     def likely(self) -> int:
-        """So many further trials will be wanted if the losses go on as they are."""
+        """The number of further trials that will be needed if losses stay as they are."""
 
 
 @functools.lru_cache(maxsize=4096)
 def student_quantile(confidence: float, trials: int) -> float:
-    """t_α for a two-sided interval from so many trials."""
+    """Return t_α for a two-sided interval from this many trials."""
     from scipy.special import stdtrit  # scipy is slow to import and not needed for lookups
 
     return float(stdtrit(trials - 1, 0.5 + confidence / 2))
@@ -90,12 +91,12 @@ class StudentRule:
 
     @property
     def stopped(self) -> bool:
-        """Whether no further trial is wanted."""
+        """Whether no further trial is needed."""
         return self.sure or self.trials >= self.settings.max_trials
 
     @property
     def certain(self) -> int:
-        """Those up to the minimum, then one by one."""
+        """Those missing from the minimum, then one at a time."""
         return _certain(self, self.minimum, self.settings)
 
     @property
@@ -105,10 +106,10 @@ class StudentRule:
 
 
 class FixedRule(StudentRule):
-    """So many trials, whatever they say; the half-width is Student's.
+    """A fixed number of trials; the half-width is Student's.
 
-    For stratified draws, whose mean is known better than that of independent ones, the half-width
-    is on the safe side.
+    For stratified draws, whose mean is less noisy than that of independent ones, the half-width
+    is conservative.
     """
 
     def __init__(self, settings: Settings, count: int) -> None:
@@ -117,27 +118,27 @@ class FixedRule(StudentRule):
 
     @property
     def sure(self) -> bool:
-        """Whether all trials are there."""
+        """Whether all trials have been taken."""
         return self.trials >= self.count
 
     @property
     def stopped(self) -> bool:
-        """The same: there is no early stop and no cap."""
+        """The same as `sure`: there is no early stop and no cap."""
         return self.sure
 
     @property
     def certain(self) -> int:
-        """All that are left."""
+        """All remaining trials."""
         return self.count - self.trials
 
     @property
     def likely(self) -> int:
-        """The same."""
+        """All remaining trials."""
         return self.certain
 
 
 def rule_of_three_minimum(settings: Settings) -> int:
-    """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: seeing no loss in so many trials means a mean below ε̂.
+    """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: no loss in this many trials means a mean below ε̂.
 
     If a loss of R has the chance ε̂/R, all of N trials miss it with probability
     (1 − ε̂/R)^N ≤ exp(−N ε̂/R) = 1 − α.
@@ -153,10 +154,10 @@ class BettingRule:
     """A confidence sequence for a mean in a known range, valid at any stopping time.
 
     For each candidate mean on a grid two gamblers bet, one that the true mean is higher, one that
-    it is lower; a candidate is ruled out once their average capital exceeds 1/(1 − α), which
-    happens to the true mean with probability at most 1 − α, however long one looks (Ville's
-    inequality; Waudby-Smith and Ramdas 2024, the hedged capital process). Needs no assumption on
-    the losses but their range, and usually many more trials than Student's t.
+    it is lower. A candidate is ruled out once their average capital exceeds 1/(1 − α), which
+    happens to the true mean with probability at most 1 − α, however many trials are seen (Ville's
+    inequality; Waudby-Smith and Ramdas 2024, the hedged capital process). The rule assumes only
+    the range of the losses, and usually needs many more trials than Student's t.
     """
 
     CANDIDATES = 1001
@@ -173,7 +174,7 @@ class BettingRule:
         self._higher = np.zeros(self.CANDIDATES)  # log capital of those who bet on a higher mean
         self._lower = np.zeros(self.CANDIDATES)
         self._alive = np.ones(self.CANDIDATES, dtype=bool)
-        # Predictions from what was seen before, regularised by one imagined observation.
+        # Predictions from earlier losses, regularised by one imaginary observation.
         self._sum, self._squares = 0.5, 0.25
 
     def add(self, loss: float) -> None:
@@ -208,7 +209,7 @@ class BettingRule:
 
     @property
     def half_width(self) -> float:
-        """The larger distance from the mean to the ends of what is not ruled out."""
+        """The larger distance from the mean to an end of the candidates that remain."""
         alive = np.flatnonzero(self._alive)
         if len(alive) == 0:  # the truth lies between two candidates around the mean
             return self.width / (self.CANDIDATES - 1)
@@ -225,17 +226,17 @@ class BettingRule:
 
     @property
     def stopped(self) -> bool:
-        """Whether no further trial is wanted."""
+        """Whether no further trial is needed."""
         return self.sure or self.trials >= self.settings.max_trials
 
     @property
     def certain(self) -> int:
-        """Those up to the minimum, then one by one."""
+        """Those missing from the minimum, then one at a time."""
         return _certain(self, self.settings.min_trials, self.settings)
 
     @property
     def likely(self) -> int:
-        """The half-width shrinks about with the square root of the number of trials."""
+        """The half-width shrinks roughly with the square root of the number of trials."""
         return _likely(self, self.settings)
 
 

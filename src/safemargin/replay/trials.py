@@ -108,7 +108,7 @@ class TrialPlayer:
         while not simulator.ended and len(rewards) < runner.settings.horizon and not stop():
             rows, (memory,) = runner.scores([simulator.observation], [memory])
             if len(rewards) < len(uniforms):
-                runner.pass_over(streams.policy)
+                runner.skip_draw(streams.policy)
                 action = runner.random_actions(uniforms[len(rewards)], simulator.mask)
             else:
                 action = runner.choose(rows[0], streams.policy, simulator.mask)
