@@ -25,7 +25,7 @@ from safemargin.margins.bounds.conformal import (
 )
 from safemargin.margins.bounds.isotonic import CELLS as ISOTONIC_CELLS
 from safemargin.margins.bounds.isotonic import rising_percentiles
-from safemargin.margins.bounds.sample import Options, check_sample
+from safemargin.margins.bounds.sample import Options, Sample
 from safemargin.margins.bounds.tolerance import window_needed
 from safemargin.margins.fitting import fit_margins
 from safemargin.margins.methods import fit_bound
@@ -97,7 +97,7 @@ def test_the_grid_of_few_values() -> None:
 def sample(moments: int = 120, **more: Any) -> Any:
     rng = np.random.default_rng(0)
     proxies = rng.gamma(2, 1, moments)
-    return check_sample(proxies, proxies[:, None] * rng.random((moments, 2)), (1, 2), **more)
+    return Sample.from_arrays(proxies, proxies[:, None] * rng.random((moments, 2)), (1, 2), **more)
 
 
 def test_folds_keep_groups_whole_and_cover_the_range() -> None:
@@ -172,7 +172,7 @@ def test_calibration_by_hand() -> None:
     # 40 natural moments, proxies 1 … 40, losses equal to the proxy; the curve says 0, so the
     # scores are the losses. Two bins of 20: ⌈21 · 0.9⌉ = 19th, so 19 and 39; all 40: the 37th.
     proxies = np.arange(1.0, 41.0)
-    whole = check_sample(proxies, proxies[:, None], (1,))
+    whole = Sample.from_arrays(proxies, proxies[:, None], (1,))
     options = Options(confidence=0.9, calibration_bins=2, bins=40)
     bound = fit_calibrated_curve(
         whole, options, method="calibrated", curve=constant_curve(0.0), fold_count=4

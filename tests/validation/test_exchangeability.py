@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.margins.bounds.sample import Sample
 from safemargin.validation.exchangeability import law_test
 
 
@@ -14,7 +14,7 @@ def draw(rng: np.random.Generator, factor: float = 1.0, count: int = 300) -> Sam
     proxies = np.concatenate([rng.gamma(2, 1, count), rng.uniform(0, 8, count)])
     natural = np.arange(2 * count) < count
     losses = proxies[:, None] * rng.random((2 * count, 2)) * np.where(natural, 1, factor)[:, None]
-    return check_sample(proxies, losses, (1, 2), natural=natural)
+    return Sample.from_arrays(proxies, losses, (1, 2), natural=natural)
 
 
 def test_the_same_law_is_rarely_accused() -> None:
@@ -46,10 +46,10 @@ def test_the_same_data_give_the_same_answer() -> None:
 def test_nothing_to_compare() -> None:
     rng = np.random.default_rng(4)
     proxies, losses = rng.random(60), rng.random((60, 1))
-    assert law_test(check_sample(proxies, losses, (1,))) is None
-    few = check_sample(proxies[:12], losses[:12], (1,), natural=np.arange(12) < 6)
+    assert law_test(Sample.from_arrays(proxies, losses, (1,))) is None
+    few = Sample.from_arrays(proxies[:12], losses[:12], (1,), natural=np.arange(12) < 6)
     assert law_test(few) is None
-    equal = check_sample(proxies, np.zeros((60, 1)), (1,), natural=np.arange(60) % 2 == 0)
+    equal = Sample.from_arrays(proxies, np.zeros((60, 1)), (1,), natural=np.arange(60) % 2 == 0)
     found = law_test(equal, permutations=19)
     assert found is not None
     assert found.p_value == 1.0

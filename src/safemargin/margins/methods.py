@@ -35,7 +35,6 @@ from safemargin.margins.bounds.sample import (
     check_estimand,
     check_n_values,
     check_options,
-    check_sample,
 )
 from safemargin.margins.bounds.table import Bound
 from safemargin.margins.bounds.tolerance import fit_tolerance
@@ -65,7 +64,7 @@ def fit_bound(
     **options: Any,
 ) -> Bound:
     """The upper bound b(p, n) of the named method; the options are those of `Options`."""
-    sample = check_sample(
+    sample = Sample.from_arrays(
         proxies, criticalities, n_values, natural=natural, groups=groups, estimand=estimand
     )
     return fit_sample(sample, method=method, confidence=confidence, **options)
@@ -100,7 +99,6 @@ __all__ = [
     "check_estimand",
     "check_n_values",
     "check_options",
-    "check_sample",
     "fit_bound",
     "fit_sample",
     "keep_lowest",

@@ -23,7 +23,7 @@ from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import Estimand, Options, check_confidence, check_sample
+from safemargin.margins.bounds.sample import Estimand, Options, Sample, check_confidence
 from safemargin.margins.density import Density
 from safemargin.margins.lookup import Margins
 
@@ -98,10 +98,7 @@ def kde_info(
     """The density and its curves for each n, or for well-spaced n when there are many."""
     check_confidence(confidence)
     chosen = spaced(len(tuples.n_values), most_panels)
-    proxies = tuples.proxies if tuples.proxies.ndim == 1 else tuples.proxies[:, chosen]
-    sample = check_sample(
-        proxies, tuples.criticalities[:, chosen], [tuples.n_values[column] for column in chosen]
-    )
+    sample = Sample.from_tuples(tuples, columns=chosen)
     options = Options(
         confidence=confidence,
         minimum_bandwidth=minimum_bandwidth,

@@ -11,7 +11,7 @@ import numpy as np
 from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean
 from safemargin.margins.bounds.boosted import one_thread
-from safemargin.margins.bounds.sample import Estimand, Sample, check_confidence, check_sample
+from safemargin.margins.bounds.sample import Estimand, Sample, check_confidence
 from safemargin.margins.methods import METHODS
 from safemargin.validation.gaps import GapError, gap_error
 from safemargin.validation.heldout import (
@@ -169,17 +169,7 @@ def compare_tuples(
     every: Sequence[Tuples], *, estimand: Estimand = "mean", **options: Any
 ) -> Comparison:
     """`compare_samples` for the moments of a study, once for each proxy."""
-    samples = {
-        tuples.proxy: check_sample(
-            tuples.proxies,
-            tuples.losses(estimand),
-            tuples.n_values,
-            natural=tuples.phases == "natural",
-            groups=tuples.groups,
-            estimand=estimand,
-        )
-        for tuples in every
-    }
+    samples = {tuples.proxy: Sample.from_tuples(tuples, estimand) for tuples in every}
     return compare_samples(samples, **options)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.margins.bounds.calibrated import WIDTH, kernel_percentiles
 from safemargin.margins.bounds.conformal import POINTS, assign_folds, ranks_in
-from safemargin.margins.bounds.sample import Sample, first_runs
+from safemargin.margins.bounds.sample import Sample
 
 STRATUM = 20
 """Neighbours by proxy among which labels are shuffled."""
@@ -41,7 +41,7 @@ def law_test(
 
     A proxy that looks at n is ordered by its first column.
     """
-    rows = first_runs(sample)
+    rows = sample.first_runs
     natural = sample.natural[rows]
     if natural.all() or not natural.any():
         return None

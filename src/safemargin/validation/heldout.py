@@ -22,7 +22,6 @@ from safemargin.margins.bounds.sample import (
     Integers,
     Sample,
     check_confidence,
-    first_runs,
 )
 from safemargin.margins.methods import fit_sample
 
@@ -105,7 +104,7 @@ class HeldOut:
 
         Runs of one moment are not independent: the first of each is the test.
         """
-        tests = first_runs(self.sample)
+        tests = self.sample.first_runs
         rows = tests if rows is None else rows & tests
         columns = slice(None) if column is None else slice(column, column + 1)
         promised = self.promised[rows, columns]
@@ -130,7 +129,7 @@ class HeldOut:
 
     def chain(self, rows: Booleans, tolerance: float) -> Share:
         """How often a margin failed, over the moments of some rows; no promise, no test."""
-        tests = rows & first_runs(self.sample) & self.promised[:, 0]
+        tests = rows & self.sample.first_runs & self.promised[:, 0]
         failed = self.chain_failures(tolerance)[tests]
         return clopper_pearson(int(failed.sum()), len(failed))
 

@@ -8,16 +8,14 @@ from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.paper import keep_lowest
 from safemargin.margins.bounds.sample import (
-    FEWEST_MOMENTS,
     Booleans,
     Sample,
     check_confidence,
-    first_runs,
+    check_moment_count,
 )
 from safemargin.margins.density import scott_bandwidth
 from safemargin.margins.methods import fit_sample
@@ -118,14 +116,11 @@ def table_one(
     whole: Sample, train: Booleans, confidence: float, method: str, options: dict[str, Any]
 ) -> tuple[Coverage, ...]:
     """Table I: fit on the training rows without lift, test on the others."""
-    if (moments := len(np.unique(whole.moments[train]))) < FEWEST_MOMENTS:
-        raise InvalidInput(
-            f"a fit needs at least {FEWEST_MOMENTS} moments, got {moments}: collect more"
-        )
+    check_moment_count(len(np.unique(whole.moments[train])))
     bound = fit_sample(
         whole.take(train), method=method, confidence=confidence, **{**options, "lift": False}
     )
-    test = ~train & first_runs(whole)  # [rows] runs of one moment are not independent
+    test = ~train & whole.first_runs  # [rows] runs of one moment are not independent
     proxies = whole.proxies[test]  # [tests, n]
     limits = bound.at(proxies if whole.looks_at_n else proxies[:, 0])  # [tests, n]
     # The paper bounds each n by itself; the other methods bound the largest loss up to n.
@@ -152,12 +147,6 @@ def table_one(
     )
 
 
-def proxies_by_moment(whole: Sample, train: Booleans, column: int = 0) -> npt.NDArray[np.float64]:
-    """The proxy of each training moment, [moments]."""
-    first = np.unique(whole.moments[train], return_index=True)[1]
-    return np.asarray(whole.proxies[train, column][first])
-
-
 def sample_sizes(
     whole: Sample,
     train: Booleans,  # [rows]
@@ -167,10 +156,10 @@ def sample_sizes(
 ) -> tuple[SampleSize, ...]:
     """Table III, for each kernel (and each n, if the proxy looks at n)."""
     rows = []
-    first = np.unique(whole.moments[train], return_index=True)[1]
-    spread = ~whole.natural[train][first]  # [training moments]
+    moments = train & whole.first_runs  # [rows] one for each training moment
+    spread = ~whole.natural[moments]  # [training moments]
     for column, n in enumerate(whole.n_values if whole.looks_at_n else (None,)):
-        proxies = proxies_by_moment(whole, train, column)
+        proxies = whole.proxies[moments, column]
         keep = keep_lowest(proxies, drop_highest)
         kept = proxies[keep]
         bandwidth, low, high = scott_bandwidth(kept), float(kept.min()), float(kept.max())

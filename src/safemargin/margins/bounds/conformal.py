@@ -32,7 +32,6 @@ from safemargin.margins.bounds.sample import (
     Options,
     Sample,
     check_confidence,
-    first_runs,
 )
 from safemargin.margins.bounds.table import Bound
 
@@ -96,7 +95,7 @@ def fit_calibrated_curve(
     split = options.calibration == "split"
     folds = assign_folds(sample, 2 if split else fold_count)  # [rows]
     fitting = folds == 0 if split else np.ones(len(sample), dtype=bool)  # [rows]
-    scored = sample.natural & (first_runs(sample) & ~fitting if split else True)  # [rows]
+    scored = sample.natural & (sample.first_runs & ~fitting if split else True)  # [rows]
     have = len(np.unique(sample.moments[scored]))
     needed = moments_needed(options.confidence, 1)
     bins = _bin_count(have, options)

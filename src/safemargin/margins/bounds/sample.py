@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.records import Floats
+from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput, did_you_mean
 
 Estimand = Literal["mean", "single-run"]
@@ -40,6 +40,64 @@ class Sample:
     looks_at_n: bool
     estimand: Estimand = "mean"
 
+    @classmethod
+    def from_arrays(
+        cls,
+        proxies: npt.ArrayLike,  # [moments], or [moments, n] for a proxy that looks at n
+        criticalities: npt.ArrayLike,  # [moments, n], or [moments, runs, n] for single runs
+        n_values: Sequence[int],
+        *,
+        natural: npt.ArrayLike | None = None,  # [moments] of booleans; None: all of them are
+        groups: npt.ArrayLike | None = None,  # [moments] of labels; None: each moment by itself
+        estimand: Estimand = "mean",
+    ) -> Sample:
+        """Check that the data of a fit are finite arrays of matching shapes, and arrange them."""
+        n_tuple = check_n_values(n_values)
+        check_estimand(estimand)
+        losses = _as_floats("criticalities", criticalities)
+        values = _as_floats("proxies", proxies)
+        _check_shapes(values, losses, n_tuple, estimand)
+        count = len(losses)
+        check_moment_count(count)
+        _check_finite("proxies", values, n_tuple)
+        _check_finite("criticalities", losses, n_tuple)
+        looks_at_n = values.ndim == 2
+        if not looks_at_n:
+            values = np.repeat(values[:, None], len(n_tuple), axis=1)
+        runs = losses.shape[1] if losses.ndim == 3 else 1
+        return cls(
+            proxies=np.repeat(values, runs, axis=0),
+            losses=losses.reshape(count * runs, len(n_tuple)),
+            natural=np.repeat(_check_natural(natural, count), runs),
+            groups=np.repeat(_check_groups(groups, count), runs),
+            moments=np.repeat(np.arange(count), runs),
+            n_values=n_tuple,
+            looks_at_n=looks_at_n,
+            estimand=estimand,
+        )
+
+    @classmethod
+    def from_tuples(
+        cls,
+        tuples: Tuples,
+        estimand: Estimand = "mean",
+        *,
+        moments: Booleans | Integers | None = None,
+        columns: Sequence[int] | None = None,
+    ) -> Sample:
+        """The moments of a study; only these `moments` (a mask or indices) and `columns` of n."""
+        rows: Any = slice(None) if moments is None else moments
+        chosen = list(range(len(tuples.n_values))) if columns is None else list(columns)
+        proxies = tuples.proxies[rows]
+        return cls.from_arrays(
+            proxies if proxies.ndim == 1 else proxies[:, chosen],
+            tuples.losses(estimand)[rows][..., chosen],
+            [tuples.n_values[column] for column in chosen],
+            natural=tuples.phases[rows] == "natural",
+            groups=None if tuples.groups is None else tuples.groups[rows],
+            estimand=estimand,
+        )
+
     def __len__(self) -> int:
         return len(self.losses)
 
@@ -51,6 +109,13 @@ class Sample:
     def running_maximum(self) -> Floats:
         """C_n, the largest loss over all n' ≤ n, [rows, n]: what a margin of n speaks about."""
         return np.asarray(np.maximum.accumulate(self.losses, axis=1))
+
+    @property
+    def first_runs(self) -> Booleans:
+        """Marks one run of each moment, for where rows must be independent, [rows]."""
+        first = np.zeros(len(self), dtype=bool)
+        first[np.unique(self.moments, return_index=True)[1]] = True
+        return first
 
     def take(self, rows: Booleans) -> Sample:
         """The sample with these rows only; groups and moments are numbered anew."""
@@ -110,69 +175,6 @@ def check_options(options: Options) -> None:
         raise InvalidInput(f"the assurance must lie between 0 and 1, got {options.assurance}")
 
 
-def check_sample(
-    proxies: npt.ArrayLike,  # [moments], or [moments, n] for a proxy that looks at n
-    criticalities: npt.ArrayLike,  # [moments, n], or [moments, runs, n] for single runs
-    n_values: Sequence[int],
-    *,
-    natural: npt.ArrayLike | None = None,  # [moments] of booleans; None: all of them are
-    groups: npt.ArrayLike | None = None,  # [moments] of labels; None: each moment by itself
-    estimand: Estimand = "mean",
-) -> Sample:
-    """The data of a fit as finite arrays of matching shapes, or one sentence on what is wrong."""
-    n_tuple = check_n_values(n_values)
-    check_estimand(estimand)
-    losses = _as_floats("criticalities", criticalities)
-    values = _as_floats("proxies", proxies)
-    if estimand == "mean" and (losses.ndim != 2 or losses.shape[1] != len(n_tuple)):
-        raise InvalidInput(
-            f"criticalities must be [moments, {len(n_tuple)}], one column for each of "
-            f"n = {list(n_tuple)}, got shape {losses.shape}"
-        )
-    if estimand == "single-run" and (
-        losses.ndim != 3 or losses.shape[2] != len(n_tuple) or losses.shape[1] < 1
-    ):
-        raise InvalidInput(
-            f"estimand 'single-run' needs the losses of single runs, [moments, runs, "
-            f"{len(n_tuple)}], got shape {losses.shape}"
-        )
-    count = len(losses)
-    if values.shape not in ((count,), (count, len(n_tuple))):
-        raise InvalidInput(
-            f"proxies must be [{count}] like the moments of the criticalities (or "
-            f"{[count, len(n_tuple)]} for a proxy that looks at n), got shape {values.shape}"
-        )
-    if count < FEWEST_MOMENTS:
-        raise InvalidInput(
-            f"a fit needs at least {FEWEST_MOMENTS} moments, got {count}: collect more"
-        )
-    looks_at_n = values.ndim == 2
-    _check_finite("proxies", values, n_tuple)
-    _check_finite("criticalities", losses, n_tuple)
-    if not looks_at_n:
-        values = np.repeat(values[:, None], len(n_tuple), axis=1)
-    mask = _check_natural(natural, count)
-    labels = _check_groups(groups, count)
-    runs = losses.shape[1] if losses.ndim == 3 else 1
-    return Sample(
-        proxies=np.repeat(values, runs, axis=0),
-        losses=losses.reshape(count * runs, len(n_tuple)),
-        natural=np.repeat(mask, runs),
-        groups=np.repeat(labels, runs),
-        moments=np.repeat(np.arange(count), runs),
-        n_values=n_tuple,
-        looks_at_n=looks_at_n,
-        estimand=estimand,
-    )
-
-
-def first_runs(sample: Sample) -> Booleans:
-    """One run of each moment, where runs must be independent of one another, [rows]."""
-    first = np.zeros(len(sample), dtype=bool)
-    first[np.unique(sample.moments, return_index=True)[1]] = True
-    return first
-
-
 def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
     """S as a tuple: increasing whole numbers from 1 on."""
     values = list(n_values)
@@ -192,6 +194,36 @@ def check_estimand(estimand: str) -> None:
         raise InvalidInput(
             f"the estimand {estimand!r} is unknown; "
             + did_you_mean(str(estimand), get_args(Estimand))
+        )
+
+
+def check_moment_count(count: int) -> None:
+    if count < FEWEST_MOMENTS:
+        raise InvalidInput(
+            f"a fit needs at least {FEWEST_MOMENTS} moments, got {count}: collect more"
+        )
+
+
+def _check_shapes(
+    proxies: Floats, losses: Floats, n_values: tuple[int, ...], estimand: Estimand
+) -> None:
+    if estimand == "mean" and (losses.ndim != 2 or losses.shape[1] != len(n_values)):
+        raise InvalidInput(
+            f"criticalities must be [moments, {len(n_values)}], one column for each of "
+            f"n = {list(n_values)}, got shape {losses.shape}"
+        )
+    if estimand == "single-run" and (
+        losses.ndim != 3 or losses.shape[2] != len(n_values) or losses.shape[1] < 1
+    ):
+        raise InvalidInput(
+            f"estimand 'single-run' needs the losses of single runs, [moments, runs, "
+            f"{len(n_values)}], got shape {losses.shape}"
+        )
+    count = len(losses)
+    if proxies.shape not in ((count,), (count, len(n_values))):
+        raise InvalidInput(
+            f"proxies must be [{count}] like the moments of the criticalities (or "
+            f"{[count, len(n_values)]} for a proxy that looks at n), got shape {proxies.shape}"
         )
 
 

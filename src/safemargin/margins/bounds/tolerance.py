@@ -17,7 +17,7 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.margins.bounds.conformal import proxy_grid
-from safemargin.margins.bounds.sample import Options, Sample, first_runs
+from safemargin.margins.bounds.sample import Options, Sample
 from safemargin.margins.bounds.table import Bound
 
 WINDOW = 0.1
@@ -31,7 +31,7 @@ def window_needed(confidence: float, assurance: float) -> int:
 
 def fit_tolerance(sample: Sample, options: Options) -> Bound:
     """With probability `assurance` at each proxy, b_n is no lower than the β percentile of C_n."""
-    rows = first_runs(sample)  # runs of one moment are not independent
+    rows = sample.first_runs  # runs of one moment are not independent
     targets = sample.running_maximum[rows]  # [moments, n]
     needed = window_needed(options.confidence, options.assurance)
     window = max(needed, round(WINDOW * len(targets)))
