@@ -406,17 +406,22 @@ def test_files_that_are_not_json_at_all(tmp_path: Path) -> None:
             Margins.load(path)
 
 
-def test_margins_deploy_without_scipy_and_matplotlib() -> None:
+def test_a_lookup_loads_no_fitting_code(tmp_path: Path) -> None:
+    path = table().save(tmp_path / "margins.json")
     code = (
-        "import sys, safemargin.margins as m\n"
-        "heavy = {'scipy', 'matplotlib', 'gymnasium', 'onnxruntime', 'torch'} & set(sys.modules)\n"
-        "print(sorted(heavy))"
+        "import sys\n"
+        "from safemargin.margins import Margins\n"
+        f"print(Margins.load({str(path)!r})(1, 0.9))\n"
+        "fitting = {f'safemargin.margins.{name}' for name in\n"
+        "           ('fitting', 'methods', 'density', 'bounds.sample', 'bounds.conformal')}\n"
+        "heavy = {'scipy', 'matplotlib', 'gymnasium', 'onnxruntime', 'torch'}\n"
+        "print(sorted((fitting | heavy) & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == ["4", "[]"]
 
 
 def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:

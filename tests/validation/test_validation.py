@@ -15,12 +15,8 @@ from scipy.stats import norm
 
 from safemargin.errors import InvalidInput
 from safemargin.margins.methods import fit_bound
-from safemargin.validation.validate import (
-    local_sample_size,
-    percentile_error_bound,
-    validate,
-    validate_tuples,
-)
+from safemargin.validation import local_sample_size, percentile_error_bound, validate
+from safemargin.validation.validating import validate_tuples
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
+from safemargin.margins.bounds.table import check_confidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +46,7 @@ class Density:
         reading of a percentile of the weights on the grid, at most one bin above an interpolated
         one. The percentile of the continuous density on this axis is within half a bin of it.
         """
-        if not 0 < beta < 1:
-            raise InvalidInput(f"the confidence must lie between 0 and 1, got {beta}")
+        check_confidence(beta)
         cumulative = np.cumsum(self.weights, axis=0)  # [criticality bins, proxy bins]
         cumulative /= cumulative[-1]  # ends in exactly 1, so that β is always reached
         return np.asarray(self.criticality[np.argmax(cumulative >= beta, axis=0)])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.margins.bounds.sample import Estimand
+from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD, fit_bound
 from safemargin.margins.natural_proxies import NaturalProxies, summarise

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput, did_you_mean
-from safemargin.margins.bounds.sample import Estimand
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.table import Bound, Estimand
 from safemargin.margins.file import (
     FORMAT,
     README,

@@ -22,21 +22,10 @@ import numpy.typing as npt
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.boosted import fit_boosted
 from safemargin.margins.bounds.calibrated import fit_calibrated
-from safemargin.margins.bounds.conformal import moments_needed
 from safemargin.margins.bounds.isotonic import fit_isotonic
-from safemargin.margins.bounds.paper import fit_paper, keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import (
-    FEWEST_MOMENTS,
-    Calibration,
-    Estimand,
-    Options,
-    Sample,
-    check_confidence,
-    check_estimand,
-    check_n_values,
-    check_options,
-)
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.paper import fit_paper
+from safemargin.margins.bounds.sample import Options, Sample
+from safemargin.margins.bounds.table import Bound, Estimand
 from safemargin.margins.bounds.tolerance import fit_tolerance
 
 DEFAULT_METHOD = "calibrated"
@@ -76,32 +65,8 @@ def fit_sample(
     """`fit_bound` for data that are checked already."""
     if method not in METHODS:
         raise InvalidInput(f"the method {method!r} is unknown; {did_you_mean(method, METHODS)}")
-    check_confidence(confidence)
     known = {field.name for field in fields(Options)} - {"confidence"}
     for name in options:
         if name not in known:
             raise InvalidInput(f"the option {name!r} is unknown; {did_you_mean(name, known)}")
-    chosen = Options(confidence=float(confidence), **options)
-    check_options(chosen)
-    return METHODS[method](sample, chosen)
-
-
-__all__ = [
-    "DEFAULT_METHOD",
-    "FEWEST_MOMENTS",
-    "METHODS",
-    "Bound",
-    "Calibration",
-    "Estimand",
-    "Options",
-    "Sample",
-    "check_confidence",
-    "check_estimand",
-    "check_n_values",
-    "check_options",
-    "fit_bound",
-    "fit_sample",
-    "keep_lowest",
-    "moments_needed",
-    "paper_densities",
-]
+    return METHODS[method](sample, Options(confidence=float(confidence), **options))

@@ -14,7 +14,7 @@ import numpy as np
 
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import Estimand
+from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.fitting import NoBound, fit_margins
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD

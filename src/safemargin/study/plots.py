@@ -23,7 +23,8 @@ from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import Estimand, Options, Sample, check_confidence
+from safemargin.margins.bounds.sample import Options, Sample
+from safemargin.margins.bounds.table import Estimand, check_confidence
 from safemargin.margins.density import Density
 from safemargin.margins.lookup import Margins
 

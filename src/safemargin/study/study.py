@@ -28,7 +28,7 @@ from safemargin.errors import (
     UntrustedCode,
     did_you_mean,
 )
-from safemargin.margins.bounds.sample import Estimand, check_estimand
+from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.fitting import fit_margins
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
@@ -47,7 +47,7 @@ from safemargin.study.status import Status, study_status
 from safemargin.study.store import DATABASE, Store
 from safemargin.study.tuples import read_natural_proxies, read_tuples
 from safemargin.validation.comparison import Comparison, compare_tuples
-from safemargin.validation.validate import Validation, validate_tuples
+from safemargin.validation.validating import Validation, validate_tuples
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
 

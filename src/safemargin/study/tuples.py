@@ -9,7 +9,7 @@ import numpy as np
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.margins.bounds.sample import Estimand
+from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.natural_proxies import one_of_each
 from safemargin.study.blobs import unpack
 from safemargin.study.grouping import group_labels

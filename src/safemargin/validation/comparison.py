@@ -11,7 +11,8 @@ import numpy as np
 from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean
 from safemargin.margins.bounds.boosted import one_thread
-from safemargin.margins.bounds.sample import Estimand, Sample, check_confidence
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand, check_confidence
 from safemargin.margins.methods import METHODS
 from safemargin.validation.gaps import GapError, gap_error
 from safemargin.validation.heldout import (

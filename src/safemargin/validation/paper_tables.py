@@ -11,12 +11,8 @@ import numpy as np
 
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.paper import keep_lowest
-from safemargin.margins.bounds.sample import (
-    Booleans,
-    Sample,
-    check_confidence,
-    check_moment_count,
-)
+from safemargin.margins.bounds.sample import Booleans, Sample, check_moment_count
+from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.density import scott_bandwidth
 from safemargin.margins.methods import fit_sample
 

@@ -26,14 +26,8 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import (
-    Booleans,
-    Integers,
-    Options,
-    Sample,
-    check_confidence,
-)
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.sample import Booleans, Integers, Options, Sample
+from safemargin.margins.bounds.table import Bound, check_confidence
 
 POINTS: Floats = np.linspace(0, 1, 101)
 """The ranks at which curves are evaluated; between them they are straight."""

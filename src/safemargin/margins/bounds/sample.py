@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,10 +12,12 @@ import numpy.typing as npt
 
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput, did_you_mean
-
-Estimand = Literal["mean", "single-run"]
-"""Whose loss is bounded: the mean over random actions at a moment (the paper's true criticality),
-or that of one run (what one person will see)."""
+from safemargin.margins.bounds.table import (
+    Estimand,
+    check_confidence,
+    check_estimand,
+    check_n_values,
+)
 
 Calibration = Literal["cross-fitted", "split"]
 
@@ -152,49 +153,27 @@ class Options:
     assurance: float = 0.95
     """tolerance: 1 − δ, how sure it is to be that the bound is no lower than the percentile."""
 
-
-def check_options(options: Options) -> None:
-    """One sentence on what is wrong with them."""
-    check_confidence(options.confidence)
-    if not 0 <= options.drop_highest < 1:
-        raise InvalidInput(
-            f"drop_highest must be at least 0 and below 1, got {options.drop_highest}"
-        )
-    if not (options.minimum_bandwidth >= 0 and math.isfinite(options.minimum_bandwidth)):
-        raise InvalidInput(f"minimum_bandwidth must be at least 0, got {options.minimum_bandwidth}")
-    if options.bins < 2:
-        raise InvalidInput(f"bins must be at least 2, got {options.bins}")
-    if options.calibration not in get_args(Calibration):
-        raise InvalidInput(
-            f"the calibration {options.calibration!r} is unknown; "
-            + did_you_mean(str(options.calibration), get_args(Calibration))
-        )
-    if options.calibration_bins is not None and options.calibration_bins < 1:
-        raise InvalidInput(f"calibration_bins must be at least 1, got {options.calibration_bins}")
-    if not 0 < options.assurance < 1:
-        raise InvalidInput(f"the assurance must lie between 0 and 1, got {options.assurance}")
-
-
-def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
-    """S as a tuple: increasing whole numbers from 1 on."""
-    values = list(n_values)
-    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in values)
-    if not (values and whole and values[0] >= 1 and values == sorted(set(values))):
-        raise InvalidInput(f"n_values must be increasing whole numbers from 1 on, got {values}")
-    return tuple(int(n) for n in values)
-
-
-def check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"the confidence must lie between 0 and 1, got {confidence}")
-
-
-def check_estimand(estimand: str) -> None:
-    if estimand not in get_args(Estimand):
-        raise InvalidInput(
-            f"the estimand {estimand!r} is unknown; "
-            + did_you_mean(str(estimand), get_args(Estimand))
-        )
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        if not 0 <= self.drop_highest < 1:
+            raise InvalidInput(
+                f"drop_highest must be at least 0 and below 1, got {self.drop_highest}"
+            )
+        if not (self.minimum_bandwidth >= 0 and math.isfinite(self.minimum_bandwidth)):
+            raise InvalidInput(
+                f"minimum_bandwidth must be at least 0, got {self.minimum_bandwidth}"
+            )
+        if self.bins < 2:
+            raise InvalidInput(f"bins must be at least 2, got {self.bins}")
+        if self.calibration not in get_args(Calibration):
+            raise InvalidInput(
+                f"the calibration {self.calibration!r} is unknown; "
+                + did_you_mean(str(self.calibration), get_args(Calibration))
+            )
+        if self.calibration_bins is not None and self.calibration_bins < 1:
+            raise InvalidInput(f"calibration_bins must be at least 1, got {self.calibration_bins}")
+        if not 0 < self.assurance < 1:
+            raise InvalidInput(f"the assurance must lie between 0 and 1, got {self.assurance}")
 
 
 def check_moment_count(count: int) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from numbers import Integral
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats
-from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import (
-    Estimand,
-    check_confidence,
-    check_estimand,
-    check_n_values,
-)
+from safemargin.errors import InvalidInput, did_you_mean
+
+Estimand = Literal["mean", "single-run"]
+"""Whose loss is bounded: the mean over random actions at a moment (the paper's true criticality),
+or that of one run (what one person will see)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,3 +106,25 @@ class Bound:
                 nearest = np.searchsorted(middles[row], values[..., row], side="right")
             result[..., row] = self.upper[row][nearest]
         return result
+
+
+def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
+    """S as a tuple: increasing whole numbers from 1 on."""
+    values = list(n_values)
+    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in values)
+    if not (values and whole and values[0] >= 1 and values == sorted(set(values))):
+        raise InvalidInput(f"n_values must be increasing whole numbers from 1 on, got {values}")
+    return tuple(int(n) for n in values)
+
+
+def check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"the confidence must lie between 0 and 1, got {confidence}")
+
+
+def check_estimand(estimand: str) -> None:
+    if estimand not in get_args(Estimand):
+        raise InvalidInput(
+            f"the estimand {estimand!r} is unknown; "
+            + did_you_mean(str(estimand), get_args(Estimand))
+        )

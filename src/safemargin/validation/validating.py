@@ -13,7 +13,8 @@ import numpy.typing as npt
 from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest
-from safemargin.margins.bounds.sample import Booleans, Estimand, Sample
+from safemargin.margins.bounds.sample import Booleans, Sample
+from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.validation.exchangeability import LawTest, law_test
 from safemargin.validation.gaps import GapError, gap_error
@@ -29,21 +30,9 @@ from safemargin.validation.heldout import (
 from safemargin.validation.paper_tables import (
     Coverage,
     SampleSize,
-    local_sample_size,
-    percentile_error_bound,
     sample_sizes,
     table_one,
 )
-
-__all__ = [
-    "Coverage",
-    "SampleSize",
-    "Validation",
-    "local_sample_size",
-    "percentile_error_bound",
-    "validate",
-    "validate_tuples",
-]
 
 
 @dataclass(frozen=True)
