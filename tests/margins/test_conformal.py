@@ -209,7 +209,7 @@ def test_split_calibration_uses_half() -> None:
         (18, {}, "every margin is 0: a confidence of 0.95 needs 19 natural moments.*there are 18"),
         (18, {"calibration": "split"}, "half of all with split calibration"),
         (60, {"calibration_bins": 4}, "in each of 4 parts .* there are 60; collect 76 or more"),
-        (60, {}, "in 1 part of the proxy's range, not in 5: there are 60 .* 475 allow for 5"),
+        (60, {}, "in 1 part of the proxy's range, not in 5: there are 60 .* 475 allow 5"),
         (200, {"confidence": 0.9}, "in 4 parts of the proxy's range, not in 5"),
         (475, {}, None),
     ],
@@ -262,13 +262,13 @@ def test_equal_proxies_leave_no_part_without_a_bound(
         assert sum(counts) == 500
         assert min(counts) >= 50  # half of a fifth
         if len(counts) < 5:
-            assert bound.notes[0].endswith("equal proxies cannot be parted")
+            assert bound.notes[0].endswith("equal proxies cannot be separated")
         # Losses are spread evenly from 0 to the proxy.
         covered.append(np.clip(bound.at(proxies)[:, 0] / proxies, 0, 1).mean())
     assert np.mean(covered) >= 0.95 - 3 * 0.0035  # standard error of twelve
 
 
-def test_an_empty_part_that_no_proxy_reaches_is_not_told() -> None:
+def test_an_empty_part_that_no_proxy_reaches_is_not_noted() -> None:
     proxies = np.repeat([1.0, 2.0, 3.0, 4.0, 5.0], [100, 100, 5, 100, 95])
     losses = np.random.default_rng(0).random((400, 1))
     bound = fit_bound(proxies, losses, (1,), confidence=0.9, calibration_bins=5)

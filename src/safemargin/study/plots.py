@@ -23,7 +23,7 @@ from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import Options, Sample
+from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand, check_confidence
 from safemargin.margins.density import Density
 from safemargin.margins.lookup import Margins
@@ -100,14 +100,11 @@ def kde_info(
     check_confidence(confidence)
     chosen = spaced(len(tuples.n_values), most_panels)
     sample = Sample.from_tuples(tuples, columns=chosen)
-    options = Options(
-        confidence=confidence,
-        minimum_bandwidth=minimum_bandwidth,
-        drop_highest=drop_highest,
-        bins=bins,
+    densities = paper_densities(
+        sample, drop_highest=drop_highest, bins=bins, minimum_bandwidth=minimum_bandwidth
     )
     panels = []
-    for column, density in enumerate(paper_densities(sample, options)):
+    for column, density in enumerate(densities):
         keep = keep_lowest(sample.proxies[:, column], drop_highest)
         panels.append(
             KdePanel(

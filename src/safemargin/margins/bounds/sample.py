@@ -1,9 +1,9 @@
-"""What a fit is given: measured moments, checked, and the options of the methods."""
+"""What every fitter receives: the measured moments, checked, and the options of the methods."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.table import (
+    Bound,
     Estimand,
     check_confidence,
     check_estimand,
@@ -30,7 +31,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Checked data for a fit: one row a moment, or one row a run for the single-run estimand."""
+    """Checked data for a fit: one row per moment, or one per run for the single-run estimand."""
 
     proxies: Floats  # [rows, n]
     losses: Floats  # [rows, n]
@@ -52,7 +53,7 @@ class Sample:
         groups: npt.ArrayLike | None = None,  # [moments] of labels; None: each moment by itself
         estimand: Estimand = "mean",
     ) -> Sample:
-        """Check that the data of a fit are finite arrays of matching shapes, and arrange them."""
+        """Build a sample from finite arrays of matching shapes; InvalidInput says what is wrong."""
         n_tuple = check_n_values(n_values)
         check_estimand(estimand)
         losses = _as_floats("criticalities", criticalities)
@@ -86,7 +87,7 @@ class Sample:
         moments: Booleans | Integers | None = None,
         columns: Sequence[int] | None = None,
     ) -> Sample:
-        """The moments of a study; only these `moments` (a mask or indices) and `columns` of n."""
+        """Build a sample from a study's moments, or some `moments` and `columns` (n) of them."""
         rows: Any = slice(None) if moments is None else moments
         chosen = list(range(len(tuples.n_values))) if columns is None else list(columns)
         proxies = tuples.proxies[rows]
@@ -108,18 +109,18 @@ class Sample:
 
     @property
     def running_maximum(self) -> Floats:
-        """C_n, the largest loss over all n' ≤ n, [rows, n]: what a margin of n speaks about."""
+        """C_n, the largest loss over all n' ≤ n, [rows, n]: what a margin of n is about."""
         return np.asarray(np.maximum.accumulate(self.losses, axis=1))
 
     @property
     def first_runs(self) -> Booleans:
-        """Marks one run of each moment, for where rows must be independent, [rows]."""
+        """Marks one run of each moment: different runs of a moment are not independent, [rows]."""
         first = np.zeros(len(self), dtype=bool)
         first[np.unique(self.moments, return_index=True)[1]] = True
         return first
 
     def take(self, rows: Booleans) -> Sample:
-        """The sample with these rows only; groups and moments are numbered anew."""
+        """Return the sample of these rows only, with groups and moments renumbered."""
         return Sample(
             proxies=self.proxies[rows],
             losses=self.losses[rows],
@@ -131,27 +132,48 @@ class Sample:
             estimand=self.estimand,
         )
 
+    def bound(
+        self,
+        options: Options,
+        *,
+        method: str,
+        grid: Floats,  # [n, bins]
+        upper: Floats,  # [n, bins]
+        details: Mapping[str, Any],
+    ) -> Bound:
+        """Return the bound that a method fitted to this sample."""
+        return Bound(
+            n_values=self.n_values,
+            grid=grid,
+            upper=upper,
+            confidence=options.confidence,
+            method=method,
+            details=details,
+            looks_at_n=self.looks_at_n,
+            estimand=self.estimand,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a fit can be told; every method takes those that mean something to it."""
+    """The options of a fit; each method uses those that apply to it."""
 
     confidence: float
     minimum_bandwidth: float = 0.0
-    """paper: ε̂_sampling / t_α: the vertical bandwidth is at least this."""
+    """paper: the vertical bandwidth is at least this, ε̂_sampling / t_α."""
     lift: bool = True
     """Make the bound rise with the proxy (running maximum)."""
     drop_highest: float = 0.05
-    """paper: the share of moments with the highest proxies that is left out."""
+    """paper: the share of moments, those with the highest proxies, that is left out."""
     bins: int = 200
     """Columns of the table."""
     calibration: Calibration = "cross-fitted"
     """calibrated, isotonic, boosted: see `bounds.conformal`."""
     calibration_bins: int | None = None
-    """calibrated, isotonic, boosted: β is to hold in each of so many parts of the proxy's range;
+    """calibrated, isotonic, boosted: β must hold in each of this many parts of the proxy's range;
     None: up to five, as the number of natural moments allows."""
     assurance: float = 0.95
-    """tolerance: 1 − δ, how sure it is to be that the bound is no lower than the percentile."""
+    """tolerance: 1 − δ, the probability that the bound is no lower than the percentile."""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
@@ -212,7 +234,7 @@ def _check_natural(natural: npt.ArrayLike | None, count: int) -> Booleans:
     mask = np.asarray(natural)
     if mask.dtype != np.bool_ or mask.shape != (count,):
         raise InvalidInput(
-            f"natural must be a mask of {count} booleans, one a moment, "
+            f"natural must be a mask of {count} booleans, one per moment, "
             f"got {mask.dtype} of shape {mask.shape}"
         )
     return mask
