@@ -9,6 +9,7 @@ from helpers.margins import measured_tuples
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand
 
 PROXIES = np.arange(12.0)
 
@@ -46,9 +47,9 @@ def test_one_row_for_each_single_run() -> None:
 
 
 @pytest.mark.parametrize("estimand", ["mean", "single-run"])
-def test_some_moments_and_columns(estimand: str) -> None:
+def test_some_moments_and_columns(estimand: Estimand) -> None:
     order = np.array([11, *range(10)])
-    sample = Sample.from_tuples(twelve(), estimand, moments=order, columns=[0, 2])  # type: ignore[arg-type]
+    sample = Sample.from_tuples(twelve(), estimand, moments=order).take_columns([0, 2])
     assert (sample.moment_count, sample.n_values) == (11, (1, 4))
     assert sample.losses[0].tolist() == [33, 35]
     assert sample.proxies[0].tolist() == [11, 11]
@@ -60,7 +61,7 @@ def test_some_moments_and_columns(estimand: str) -> None:
 
 def test_a_proxy_that_looks_at_n_loses_the_same_columns() -> None:
     proxies = np.arange(36.0).reshape(12, 3) / 10
-    sample = Sample.from_tuples(twelve(proxies), columns=[2])
+    sample = Sample.from_tuples(twelve(proxies)).take_columns([2])
     assert sample.looks_at_n
     assert sample.proxies[:, 0].tolist() == proxies[:, 2].tolist()
 

@@ -1,6 +1,6 @@
-"""Upper bounds b(p, n) on the loss given the proxy, behind one interface (paper § III-D).
+"""The methods that fit an upper bound b(p, n) on the loss given the proxy, by name (paper § III-D).
 
-| method | in a word | bounds |
+| method | in short | bounds |
 |---|---|---|
 | calibrated | kernel percentile in the proxy's rank, conformally calibrated; the default | C_n |
 | isotonic | the best rising percentile curve, calibrated alike | C_n |
@@ -37,7 +37,7 @@ METHODS: dict[str, Callable[[Sample, Options], Bound]] = {
     "tolerance": fit_tolerance,
     "paper": fit_paper,
 }
-"""Name → fitter."""
+"""Name → fitter; `safemargin.margins.bounds` says how to add one."""
 
 
 def fit_bound(
@@ -52,7 +52,7 @@ def fit_bound(
     estimand: Estimand = "mean",
     **options: Any,
 ) -> Bound:
-    """The upper bound b(p, n) of the named method; the options are those of `Options`."""
+    """Fit the upper bound b(p, n) by the named method; the options are those of `Options`."""
     sample = Sample.from_arrays(
         proxies, criticalities, n_values, natural=natural, groups=groups, estimand=estimand
     )
@@ -62,7 +62,7 @@ def fit_bound(
 def fit_sample(
     sample: Sample, *, confidence: float = 0.95, method: str = DEFAULT_METHOD, **options: Any
 ) -> Bound:
-    """`fit_bound` for data that are checked already."""
+    """`fit_bound` for a sample."""
     if method not in METHODS:
         raise InvalidInput(f"the method {method!r} is unknown; {did_you_mean(method, METHODS)}")
     known = {field.name for field in fields(Options)} - {"confidence"}

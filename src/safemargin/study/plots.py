@@ -99,7 +99,7 @@ def kde_info(
     """The density and its curves for each n, or for well-spaced n when there are many."""
     check_confidence(confidence)
     chosen = spaced(len(tuples.n_values), most_panels)
-    sample = Sample.from_tuples(tuples, columns=chosen)
+    sample = Sample.from_tuples(tuples).take_columns(chosen)
     densities = paper_densities(
         sample, drop_highest=drop_highest, bins=bins, minimum_bandwidth=minimum_bandwidth
     )

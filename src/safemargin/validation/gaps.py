@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,12 +65,7 @@ def gap_error(
         return None
     thin_values = powers_of_two(sample.n_values)
     columns = [sample.n_values.index(n) for n in thin_values]
-    thin = replace(
-        sample,
-        proxies=sample.proxies[:, columns],
-        losses=sample.losses[:, columns],
-        n_values=thin_values,
-    )
+    thin = sample.take_columns(columns)
     natural = sample.natural if sample.natural.any() else np.ones(len(sample), dtype=bool)
     whole = sample.running_maximum[natural]  # [rows, n]
     missed = whole[:, columns] - thin.running_maximum[natural]  # [rows, thin n], never below 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,16 +85,13 @@ class Sample:
         estimand: Estimand = "mean",
         *,
         moments: Booleans | Integers | None = None,
-        columns: Sequence[int] | None = None,
     ) -> Sample:
-        """Build a sample from a study's moments, or some `moments` and `columns` (n) of them."""
+        """Build a sample from a study's moments, or from some of them (a mask or indices)."""
         rows: Any = slice(None) if moments is None else moments
-        chosen = list(range(len(tuples.n_values))) if columns is None else list(columns)
-        proxies = tuples.proxies[rows]
         return cls.from_arrays(
-            proxies if proxies.ndim == 1 else proxies[:, chosen],
-            tuples.losses(estimand)[rows][..., chosen],
-            [tuples.n_values[column] for column in chosen],
+            tuples.proxies[rows],
+            tuples.losses(estimand)[rows],
+            tuples.n_values,
             natural=tuples.phases[rows] == "natural",
             groups=None if tuples.groups is None else tuples.groups[rows],
             estimand=estimand,
@@ -121,15 +118,22 @@ class Sample:
 
     def take(self, rows: Booleans) -> Sample:
         """Return the sample of these rows only, with groups and moments renumbered."""
-        return Sample(
+        return replace(
+            self,
             proxies=self.proxies[rows],
             losses=self.losses[rows],
             natural=self.natural[rows],
             groups=_numbered(self.groups[rows]),
             moments=_numbered(self.moments[rows]),
-            n_values=self.n_values,
-            looks_at_n=self.looks_at_n,
-            estimand=self.estimand,
+        )
+
+    def take_columns(self, columns: Sequence[int]) -> Sample:
+        """Return the sample of these columns (indices into `n_values`) only."""
+        return replace(
+            self,
+            proxies=self.proxies[:, columns],
+            losses=self.losses[:, columns],
+            n_values=tuple(self.n_values[column] for column in columns),
         )
 
     def bound(
