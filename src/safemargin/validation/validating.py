@@ -1,7 +1,8 @@
-"""Does it hold: the paper's Tables I and III (§ IV-C), and cross-validation that can be read."""
+"""Everything that held-out moments say about a fit: the paper's tables and cross-validation."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from safemargin.margins.bounds.paper import keep_lowest
 from safemargin.margins.bounds.sample import Booleans, Sample
 from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.methods import DEFAULT_METHOD
-from safemargin.validation.exchangeability import LawTest, law_test
+from safemargin.validation.exchangeability import ExchangeabilityTest, exchangeability_test
 from safemargin.validation.gaps import GapError, gap_error
 from safemargin.validation.heldout import (
     ChainRow,
@@ -37,36 +38,36 @@ from safemargin.validation.paper_tables import (
 
 @dataclass(frozen=True)
 class Validation:
-    """What unseen moments say about a fit."""
+    """What moments that a fit has not seen say about it."""
 
     confidence: float
     method: str
     estimand: Estimand
     train_share: float
     train_moments: int
-    """Kept for Table I's fit, after dropping the highest proxies."""
+    """Moments that Table I was fitted to, after dropping the highest proxies."""
     test_moments: int
     coverage: tuple[Coverage, ...]  # Table I: one per n
-    sample_sizes: tuple[SampleSize, ...]  # Table III: per kernel (and per n, if the proxy sees n)
+    sample_sizes: tuple[SampleSize, ...]  # Table III: per kernel (and n, if the proxy looks at n)
     held_out: tuple[CoverageRow, ...]
-    """Cross-validated: per phase, part of the proxy's range and n."""
+    """The cross-validated coverage per phase, part of the proxy's range and n."""
     chain: tuple[ChainRow, ...]
-    """Cross-validated: the promise that a margin makes, per phase and tolerance."""
+    """How often margins failed in cross-validation, per phase and tolerance."""
     above_range: float
-    """Share of natural moments above the range of a fit that has not seen them: margin 0."""
+    """The share of natural moments above the range of a fit that has not seen them: margin 0."""
     no_bound: float
-    """Share of (natural moment, n) within the range for which the data allow no bound."""
+    """The share of (natural moment, n) within the range for which the data allow no bound."""
     tests_for_one_point: int
-    """How many tests it takes to notice that a bound covers one point less than promised."""
-    same_law: LawTest | None
-    """Whether natural and spread moments follow the same law given the proxy; None: one phase."""
+    """How many tests it takes to notice coverage one percentage point below what is promised."""
+    same_law: ExchangeabilityTest | None
+    """Whether natural and spread moments lose alike given the proxy; None: nothing to compare."""
     gaps: GapError | None
-    """What the powers of two miss; None where S has holes itself."""
+    """What the powers of two miss; None if S itself has holes."""
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts."""
-        data: dict[str, Any] = _plain(asdict(self))
+        """Return plain lists, numbers and strings."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return data
 
 
@@ -134,7 +135,7 @@ def validate_sample(
         above_range=float(found.above[whole.natural].mean()) if whole.natural.any() else 0.0,
         no_bound=float((~found.promised[inside]).mean()) if inside.any() else 0.0,
         tests_for_one_point=moments_to_show(min(0.01, confidence / 2), confidence),
-        same_law=law_test(whole, confidence=confidence),
+        same_law=exchangeability_test(whole, confidence=confidence),
         gaps=gap_error(
             whole, confidence=confidence, method=method, tolerances=tolerances, **options
         ),
@@ -148,7 +149,8 @@ def validate_tuples(tuples: Tuples, *, estimand: Estimand = "mean", **options: A
     return validate_sample(Sample.from_tuples(tuples, estimand, moments=order), **options)
 
 
-Phased = tuple[npt.NDArray[Any], npt.NDArray[Any]]  # proxies, criticalities
+Phased = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""The proxies and criticalities of one phase."""
 
 
 def _join(
@@ -158,7 +160,7 @@ def _join(
     groups: npt.ArrayLike | None,
     estimand: Estimand,
 ) -> Sample:
-    """Both phases as one sample, natural moments first."""
+    """Join both phases into one sample, natural moments first."""
     parts = [part for part in (natural, spread) if len(part[1])]
     if not parts:
         raise InvalidInput("there is nothing to validate: no natural and no spread moments")
@@ -197,12 +199,3 @@ def _first_share(whole: Sample, train_share: float) -> Booleans:
             f"train_share={train_share}"
         )
     return train
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, all the way down."""
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
