@@ -17,7 +17,8 @@ import pyarrow.parquet as parquet
 
 from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
-from safemargin.margins.fitting import fit_margins
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.lookup import Margins
 from safemargin.study.paper_studies import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 
@@ -172,16 +173,12 @@ class StoredStudy:
     def fit(self, method: str, *, proxy: str | None = None) -> Margins:
         """Margins at β = 0.95 from all moments."""
         tuples = self.tuples(proxy)
-        return fit_margins(
-            tuples.proxies,
-            tuples.criticalities,
-            tuples.n_values,
+        return margins_from_sample(
+            Sample.from_tuples(tuples),
             0.95,
             method,
-            natural=tuples.phases == "natural",
-            groups=tuples.groups,
+            about={"proxy": tuples.proxy},
             minimum_bandwidth=self.about["minimum_bandwidth"],
-            proxy=tuples.proxy,
         )
 
 

@@ -23,7 +23,7 @@ from stored import Life, StoredStudy
 from safemargin.core.records import Floats
 from safemargin.margins.lookup import Margins
 from safemargin.study import plots
-from safemargin.validation.validate import Validation, validate_tuples
+from safemargin.validation.validating import Validation, validate_tuples
 
 METHODS = ("paper", "calibrated")
 TOLERANCES = (0.5, 1.0)

@@ -193,7 +193,7 @@ def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
         (["margin", "TMP/none.json", "--proxy", "1", "--tolerance", "1"], "does not exist; fit"),
         (["margin", "MARGINS", "--proxy", "1", "--tolerance", "-1"], "tolerance must be at least"),
         (["margin", "MARGINS", "--proxy", "nan", "--tolerance", "1"], "proxy must be a number"),
-        (["margin", "HALF", "--proxy", "1", "--tolerance", "1"], "is not whole JSON"),
+        (["margin", "HALF", "--proxy", "1", "--tolerance", "1"], "is not valid JSON"),
         (["margin", "MARGINS", "--proxy", "1e9", "--tolerance", "1", "--above", "error"], "above"),
         (["fit", "STUDY", "--confidence", "1.5"], "confidence must"),
         (["fit", "STUDY", "--proxy", "q_range"], "the study has no proxy 'q_range'"),

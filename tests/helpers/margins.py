@@ -1,4 +1,4 @@
-"""Margins that can be worked out by hand."""
+"""Margins that can be worked out by hand, and measured moments to fit them to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.records import Floats, Tuples
 from safemargin.margins.bounds.table import Bound
 from safemargin.margins.lookup import Margins
 
@@ -34,3 +35,24 @@ def scores(proxy: float) -> np.ndarray:
 def own_margins(**changes: Any) -> Margins:
     """`always_first` scores 1 + state against 0: states 0, 1 and 2 are measured, later ones not."""
     return margins(proxy="log_prob_range", policy={"kind": "logits"}, **changes)
+
+
+def measured_tuples(
+    phases: np.ndarray, proxies: Floats, criticalities: Floats, **changes: Any
+) -> Tuples:
+    """Moments as a study hands them over, numbered within their phase, for n = 1, 2, 4, …"""
+    indices = np.zeros(len(phases), dtype=np.int64)
+    for phase in np.unique(phases):
+        indices[phases == phase] = np.arange((phases == phase).sum())
+    values: dict[str, Any] = {
+        "phases": phases,
+        "indices": indices,
+        "steps": np.zeros(len(phases), dtype=np.int64),
+        "proxies": proxies,
+        "criticalities": criticalities,
+        "half_widths": np.zeros(criticalities.shape),
+        "trials": np.ones(criticalities.shape, dtype=np.int64),
+        "n_values": tuple(2**column for column in range(criticalities.shape[1])),
+        "proxy": "q_range",
+    }
+    return Tuples(**{**values, **changes})

@@ -125,7 +125,7 @@ def test_a_bound_cannot_be_changed() -> None:
         ({"grid": [[0.0, 1.0, 2.0]]}, r"both be \[2 n, bins\]"),
         (
             {"upper": [[0.1, 0.2, math.nan], [1, 1, 1]]},
-            "upper finite ones or infinity",
+            "upper finite numbers or infinity",
         ),
         ({"grid": [[0.0, 2.0, 1.0]] * 2}, "must increase from bin to bin"),
         ({"grid": [[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]]}, "rows of the grid differ"),
@@ -153,7 +153,7 @@ def test_a_bound_checks_itself(changes: dict[str, Any], text: str) -> None:
         ({"assurance": 1.0}, "assurance must lie between 0 and 1, got 1.0"),
         ({"estimand": "meen"}, "estimand 'meen' is unknown; did you mean 'mean'"),
         ({"lifts": True}, "the option 'lifts' is unknown; did you mean 'lift'"),
-        ({"natural": [1] * 200}, "natural must be a mask of 200 booleans, one a moment, got int"),
+        ({"natural": [1] * 200}, "natural must be a mask of 200 booleans, one per moment, got int"),
         ({"natural": [True] * 3}, r"mask of 200 booleans.* got bool of shape \(3,\)"),
         ({"groups": [1, 2]}, r"one label for each of 200 moments, got shape \(2,\)"),
         ({"groups": ["a"] * 200}, "all moments belong to one group"),
@@ -210,7 +210,7 @@ def test_infinity_is_no_bound() -> None:
     bound = small(upper=[[0.1, 0.2, math.inf], [1.1, math.inf, math.inf]])
     assert bound.unbounded == pytest.approx(0.5)
     assert bound.at(2.0).tolist() == [math.inf, math.inf]
-    with pytest.raises(InvalidInput, match="finite ones or infinity"):
+    with pytest.raises(InvalidInput, match="finite numbers or infinity"):
         small(upper=[[-math.inf, 0.2, 0.3], [1.1, 1.2, 1.3]])
 
 
@@ -333,5 +333,5 @@ class TestEveryMethod:
         assert (np.diff(bound.grid, axis=1) > 0).all()
         near = np.where(proxies > 2, 1.0, np.nextafter(1.0, 0.0))  # no number lies between them
         if method in RANK_BASED:
-            with pytest.raises(InvalidInput, match="too near one another to tell apart"):
+            with pytest.raises(InvalidInput, match="too close together to tell apart"):
                 fit_bound(near, criticalities, (1, 2, 4), method=method)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.margins import measured_tuples
 
-from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.methods import METHODS
 from safemargin.validation.comparison import VARIANTS, compare_samples, compare_tuples
 
@@ -22,7 +22,8 @@ def samples(moments: int = 400, **more: Any) -> dict[str, Sample]:
     losses = good[:, None] * rng.random((moments, 1)) * [0.5, 1.0, 2.0]
     proxies = {"good": good, "idle": rng.random(moments)}
     return {
-        name: check_sample(values, losses, (1, 2, 4), **more) for name, values in proxies.items()
+        name: Sample.from_arrays(values, losses, (1, 2, 4), **more)
+        for name, values in proxies.items()
     }
 
 
@@ -89,7 +90,7 @@ def test_one_that_holds_nearly_everywhere_but_not_on_the_whole_is_refuted(
 
     monkeypatch.setitem(METHODS, "paper", low)
     losses = np.where(np.arange(500) % 12 == 0, 2.0, 0.0)[:, None]  # 0.916 are below 1
-    sample = {"p": check_sample(np.arange(500) / 499, losses, (1,))}
+    sample = {"p": Sample.from_arrays(np.arange(500) / 499, losses, (1,))}
     found = compare_samples(sample, confidence=0.95, tolerances=[0.5], methods=["paper"])
     (row,) = found.candidates
     assert row.coverage.high < 0.95 < row.worst_part.high
@@ -101,7 +102,7 @@ def test_one_that_holds_nearly_everywhere_but_not_on_the_whole_is_refuted(
 def test_a_proxy_that_does_not_vary_is_left_out() -> None:
     both = samples()
     losses = both["good"].losses
-    both["stuck"] = check_sample(np.ones(400), losses, (1, 2, 4))
+    both["stuck"] = Sample.from_arrays(np.ones(400), losses, (1, 2, 4))
     found = compare_samples(both, methods=["calibrated", "paper"])
     assert {row.proxy for row in found.candidates} == {"good", "idle"}
     assert any(
@@ -119,19 +120,12 @@ def test_too_few_moments_are_noted() -> None:
 
 def test_from_tuples() -> None:
     whole = samples()["good"]
-    runs = np.repeat(whole.losses[:, None], 3, axis=1)
-    tuples = Tuples(
-        phases=np.array(["natural", "spread"] * 200),
-        indices=np.arange(400),
-        steps=np.zeros(400, dtype=np.int64),
-        proxies=whole.proxies[:, 0],
-        criticalities=whole.losses,
-        half_widths=np.zeros((400, 3)),
-        trials=np.ones((400, 3), dtype=np.int64),
-        n_values=(1, 2, 4),
-        proxy="q_range",
+    tuples = measured_tuples(
+        np.array(["natural", "spread"] * 200),
+        whole.proxies[:, 0],
+        whole.losses,
         groups=np.arange(400) // 2,
-        runs=runs,
+        runs=np.repeat(whole.losses[:, None], 3, axis=1),
     )
     found = compare_tuples([tuples], methods=["calibrated"], tolerances=[1.0])
     assert (found.estimand, found.natural_moments) == ("mean", 200)

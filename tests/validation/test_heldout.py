@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from safemargin.errors import InvalidInput, MissingExtra
 from safemargin.margins.bounds.conformal import assign_folds
-from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.methods import fit_bound
 from safemargin.validation.heldout import (
     HeldOut,
@@ -80,7 +80,7 @@ def sample(moments: int = 200, **more: Any) -> Sample:
     proxies = rng.gamma(2, 1, moments)
     losses = proxies[:, None] * rng.random((moments, 2))
     natural = more.pop("natural", np.arange(moments) % 2 == 0)
-    return check_sample(proxies, losses, (1, 2), natural=natural, **more)
+    return Sample.from_arrays(proxies, losses, (1, 2), natural=natural, **more)
 
 
 def small() -> HeldOut:

@@ -6,7 +6,7 @@ from safemargin.cli.console import ESTIMANDS, print_table
 from safemargin.validation.comparison import Comparison
 from safemargin.validation.gaps import GapError
 from safemargin.validation.heldout import CoverageRow, Share
-from safemargin.validation.validate import Validation
+from safemargin.validation.validating import Validation
 
 
 def print_validation(validation: Validation) -> None:

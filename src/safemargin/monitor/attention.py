@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats
-from safemargin.margins.bounds.sample import Estimand
+from safemargin.margins.bounds.table import Estimand
 from safemargin.monitor.decisions import default_release
 from safemargin.validation.heldout import Share, clopper_pearson
 

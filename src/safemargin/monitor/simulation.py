@@ -14,8 +14,9 @@ import numpy as np
 
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import Estimand
-from safemargin.margins.fitting import NoBound, fit_margins
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand
+from safemargin.margins.fitting import NoBound, margins_from_sample
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.monitor.attention import (
@@ -134,25 +135,19 @@ def _fit_folds(
     fold_of = {key[:2]: fold for key, fold in zip(keys, folds.tolist(), strict=True)}
     moments = zip(tuples.phases.tolist(), tuples.indices.tolist(), strict=True)
     fold = np.array([fold_of[moment] for moment in moments], dtype=np.int64)
-    losses = tuples.losses(estimand)
     fits = []
     for left_out in range(FOLDS):
-        rest = fold != left_out
         try:
+            sample = Sample.from_tuples(tuples, estimand, moments=fold != left_out)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoBound)
                 fits.append(
-                    fit_margins(
-                        tuples.proxies[rest],
-                        losses[rest],
-                        tuples.n_values,
+                    margins_from_sample(
+                        sample,
                         confidence,
                         method,
-                        natural=tuples.phases[rest] == "natural",
-                        groups=None if tuples.groups is None else tuples.groups[rest],
-                        estimand=estimand,
-                        minimum_bandwidth=study.minimum_bandwidth,
                         natural_proxies=(),
+                        minimum_bandwidth=study.minimum_bandwidth,
                     )
                 )
         except InvalidInput as error:

@@ -14,7 +14,7 @@ from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
-from safemargin.margins.bounds.sample import check_confidence
+from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins
 from safemargin.policies.proxies import single_values

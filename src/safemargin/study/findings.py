@@ -5,7 +5,7 @@ from __future__ import annotations
 from safemargin.study.plays import told_plays
 from safemargin.study.status import Status
 from safemargin.study.study import Study
-from safemargin.validation.validate import Validation
+from safemargin.validation.validating import Validation
 
 
 def findings(study: Study, status: Status, validation: Validation | None) -> list[tuple[str, str]]:

@@ -24,7 +24,8 @@ from safemargin.core.records import Floats, Tuples
 from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import Estimand, Options, check_confidence, check_sample
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand, check_confidence
 from safemargin.margins.density import Density
 from safemargin.margins.lookup import Margins
 
@@ -99,18 +100,12 @@ def kde_info(
     """The density and its curves for each n, or for well-spaced n when there are many."""
     check_confidence(confidence)
     chosen = spaced(len(tuples.n_values), most_panels)
-    proxies = tuples.proxies if tuples.proxies.ndim == 1 else tuples.proxies[:, chosen]
-    sample = check_sample(
-        proxies, tuples.criticalities[:, chosen], [tuples.n_values[column] for column in chosen]
-    )
-    options = Options(
-        confidence=confidence,
-        minimum_bandwidth=minimum_bandwidth,
-        drop_highest=drop_highest,
-        bins=bins,
+    sample = Sample.from_tuples(tuples).take_columns(chosen)
+    densities = paper_densities(
+        sample, drop_highest=drop_highest, bins=bins, minimum_bandwidth=minimum_bandwidth
     )
     panels = []
-    for column, density in enumerate(paper_densities(sample, options)):
+    for column, density in enumerate(densities):
         keep = keep_lowest(sample.proxies[:, column], drop_highest)
         panels.append(
             KdePanel(

@@ -28,8 +28,9 @@ from safemargin.errors import (
     UntrustedCode,
     did_you_mean,
 )
-from safemargin.margins.bounds.sample import Estimand, check_estimand
-from safemargin.margins.fitting import fit_margins
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand, check_estimand
+from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.policies import load_policy
@@ -47,7 +48,7 @@ from safemargin.study.status import Status, study_status
 from safemargin.study.store import DATABASE, Store
 from safemargin.study.tuples import read_natural_proxies, read_tuples
 from safemargin.validation.comparison import Comparison, compare_tuples
-from safemargin.validation.validate import Validation, validate_tuples
+from safemargin.validation.validating import Validation, validate_tuples
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
 
@@ -341,28 +342,26 @@ class Study:
     ) -> Margins:
         """Safety margins from all measured moments; the options are those of `fit_margins`."""
         tuples = self._enough(proxy, estimand)
-        return fit_margins(
-            tuples.proxies,
-            tuples.losses(estimand),
-            tuples.n_values,
-            confidence,
-            method,
-            natural=tuples.phases == "natural",
-            groups=tuples.groups,
-            estimand=estimand,
-            minimum_bandwidth=self.minimum_bandwidth,
-            natural_proxies=read_natural_proxies(self._store, self.settings, tuples.proxy),
-            proxy=tuples.proxy,
-            environment={
+        about: dict[str, Any] = {
+            "proxy": tuples.proxy,
+            "environment": {
                 name: self.environment[name] for name in ("name", "identity", "arguments")
             },
-            policy={name: self.policy[name] for name in ("description", "identity", "kind")},
-            settings=self._store.meta("settings"),
-            counts={
+            "policy": {name: self.policy[name] for name in ("description", "identity", "kind")},
+            "settings": self._store.meta("settings"),
+            "counts": {
                 **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
                 "trials": int(tuples.trials.sum()),
             },
-            created_by=f"safemargin fit, safemargin {__version__}",
+            "created_by": f"safemargin fit, safemargin {__version__}",
+        }
+        return margins_from_sample(
+            Sample.from_tuples(tuples, estimand),
+            confidence,
+            method,
+            natural_proxies=read_natural_proxies(self._store, self.settings, tuples.proxy),
+            about=about,
+            minimum_bandwidth=self.minimum_bandwidth,
             **options,
         )
 

@@ -9,8 +9,8 @@ import numpy as np
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.margins.bounds.sample import Estimand
-from safemargin.margins.natural_proxies import one_of_each
+from safemargin.margins.bounds.table import Estimand
+from safemargin.margins.natural_proxies import draw_one_per_episode
 from safemargin.study.blobs import unpack
 from safemargin.study.grouping import group_labels
 from safemargin.study.restop import read_under
@@ -85,7 +85,7 @@ def read_natural_proxies(store: Store, settings: Settings, proxy: str) -> Floats
         proxy,
     ):
         games.setdefault((phase, episode), []).append(unpack(values)[opening:])
-    return one_of_each(
+    return draw_one_per_episode(
         [np.concatenate(lives) for lives in games.values()],
         stream(settings.seed, Purpose.NATURAL_PROXIES),
     )
