@@ -225,7 +225,7 @@ def test_continuous_actions_can_be_steered(log: sm.AuditLog) -> None:
         agent, report = fleet.agents[0], fleet.agents[0].report
         assert report is not None
         assert report.proposed == [0.5, 0.5]
-        with pytest.raises(sm.SafemarginError, match="an action of agent 1 is 2 numbers"):
+        with pytest.raises(sm.SafemarginError, match="agent 1 is a list of 2 finite numbers"):
             fleet.act(ann, agent, report.episode, report.step, [1.0])
         fleet.act(ann, agent, report.episode, report.step, [-1.0, 0.25])
         return True

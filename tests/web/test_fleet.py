@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -118,7 +119,7 @@ def test_take_over_act_and_hand_back(log: sm.AuditLog) -> None:
     fleet.see(agent, 1, JPEG)
     fleet.report(agent, report(1, waits=True))
     assert agent.waiting
-    with pytest.raises(InvalidInput, match="an action of arm is a number from 0 to 1"):
+    with pytest.raises(InvalidInput, match="an action of arm is a whole number from 0 to 1"):
         fleet.act(ann.person, agent, 0, 1, 2)
     fleet.act(ann.person, agent, 0, 1, 1)
     assert link.last("action") == {"kind": "action", "episode": 0, "step": 1, "action": 1}
@@ -496,48 +497,91 @@ def test_a_track_has_a_fixed_length() -> None:
 # -- messages ----------------------------------------------------------------------------------
 
 
+NAME = "a text of 1 to 60 printable characters"
+SCORES = "a list of 1 to 1024 numbers, with null for one that is not finite"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{", "must be JSON"),
         ("[" * 100_000, "must be JSON"),
         ("[1]", "must be a JSON object, got a list"),
-        ('{"kind": "hello", "name": ""}', "name must be a text of 1 to 60 characters"),
-        ('{"kind": "hello", "name": "a\\u0000"}', "name must be printable"),
-        ('{"kind": "hello", "name": "a", "action_names": 3}', "action_names must be a list"),
-        ('{"kind": "hello", "name": "a", "dimensions": -1}', "dimensions must be a whole number"),
-        ('{"kind": "hello", "name": "a", "policy": 3}', "policy must be a text"),
         ('{"kind": "decision", "step": 1}', "the first message must be"),
     ],
 )
-def test_hellos_that_are_refused(text: str, said: str) -> None:
+def test_messages_that_are_no_hello(text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         read_hello(read_json(text))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": ""}, f"name must be {NAME}, got ''$"),
+        ({"name": "  "}, f"name must be {NAME}, got '  '$"),
+        ({"name": 3}, f"name must be {NAME}, got 3$"),
+        ({"name": "a" * 61}, f"name must be {NAME}, got 'aaaa"),
+        ({"name": "a\x00"}, rf"name must be {NAME}, got 'a\\x00'$"),
+        ({"name": "a\n"}, rf"name must be {NAME}, got 'a\\n'$"),
+        ({}, f"name must be {NAME}, got nothing$"),
+        (
+            {"name": "a", "action_names": 3},
+            "action_names must be a list of at most 256 texts, got 3$",
+        ),
+        ({"name": "a", "action_names": ["x"] * 257}, "action_names must be .* texts, got a list$"),
+        (
+            {"name": "a", "dimensions": -1},
+            "dimensions must be a whole number from 0 to 256, got -1$",
+        ),
+        ({"name": "a", "dimensions": None}, "dimensions must be a whole number .*, got null$"),
+        ({"name": "a", "policy": 3}, "policy must be a text or null, got 3$"),
+    ],
+)
+def test_hellos_that_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        read_hello({"kind": "hello", **fields})
 
 
 @pytest.mark.parametrize(
     ("message", "said"),
     [
         ({"step": 1}, "needs its scores, or a margin"),
-        ({"step": -1, "margin": 1}, "step must be a whole number from 0"),
-        ({"step": 1.5, "margin": 1}, "step must be a whole number"),
-        ({"step": True, "margin": 1}, "step must be a whole number"),
-        ({"step": 2**40, "margin": 1}, "step must be a whole number"),
-        ({"margin": "3"}, "margin must be a whole number"),
-        ({"margin": 3, "proxy": "high"}, "proxy must be a finite number or null"),
-        ({"scores": []}, "scores must be a list of 1 to 1024 numbers"),
-        ({"scores": [0] * 1025}, "scores must be a list of 1 to 1024 numbers"),
-        ({"scores": [1, "2"]}, "scores must be numbers, or null"),
-        ({"scores": [1, True]}, "scores must be numbers, or null"),
-        ({"scores": [1], "proposed": {}}, "proposed must be an action, got an object"),
-        ({"scores": [10**400]}, "scores must be numbers, or null"),
-        ({"margin": 3, "proxy": 10**400}, "proxy must be a finite number or null"),
-        ({"margin": 3, "proposed": 10**400}, "proposed must be an action, got 1000000"),
+        ({"step": -1, "margin": 1}, "step must be a whole number from 0 to 2147483647, got -1$"),
+        ({"step": 1.5, "margin": 1}, r"step must be a whole number .*, got 1\.5$"),
+        ({"step": True, "margin": 1}, "step must be a whole number .*, got True$"),
+        ({"step": None, "margin": 1}, "step must be a whole number .*, got null$"),
+        ({"step": 2**40, "margin": 1}, f"step must be a whole number .*, got {2**40}$"),
+        ({"margin": "3"}, "margin must be a whole number .*, got '3'$"),
+        ({"margin": 3, "proxy": "high"}, "proxy must be a finite number or null, got 'high'$"),
+        ({"margin": 3, "proxy": True}, "proxy must be a finite number or null, got True$"),
+        ({"margin": 3, "proxy": math.inf}, "proxy must be a finite number or null, got inf$"),
+        ({"margin": 3, "proxy": 10**400}, "proxy must be a finite number or null, got 1000"),
+        ({"scores": []}, f"scores must be {SCORES}, got a list$"),
+        ({"scores": [0] * 1025}, f"scores must be {SCORES}, got a list$"),
+        ({"scores": "12"}, f"scores must be {SCORES}, got '12'$"),
+        ({"scores": [1, "2"]}, f"scores must be {SCORES}, got '2' at index 1$"),
+        ({"scores": [1, True]}, f"scores must be {SCORES}, got True at index 1$"),
+        ({"scores": [10**400]}, f"scores must be {SCORES}, got 1000.* at index 0$"),
+        ({"scores": [1], "proposed": {}}, "proposed must be an action: .*, got an object$"),
+        ({"scores": [1], "proposed": True}, "proposed must be an action: .*, got True$"),
+        ({"scores": [1], "proposed": [0] * 257}, "proposed must be an action: .*, got a list$"),
+        ({"margin": 3, "proposed": 10**400}, "proposed must be an action: .*, got 1000000"),
+        ({"margin": 3, "proposed": 2**53}, "proposed must be an action: .*, got 9007"),
     ],
 )
 def test_reports_that_are_refused(message: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         read_report(message)
+
+
+def test_null_stands_for_what_is_missing() -> None:
+    nothing = dict.fromkeys(["scores", "proposed", "proxy", "call", "waits"])
+    assert read_report({"margin": 1, **nothing}) == Report(margin=1)
+    scores = read_report({"scores": [1, None], "margin": None}).scores
+    assert scores is not None
+    assert scores[0] == 1.0
+    assert math.isnan(scores[1])
 
 
 FORGED = "low\n   999  2026-01-01 10:00:00       0/7  Ann acted for arm: FIRE\x1b[31m\ud800"
@@ -628,7 +672,7 @@ def test_an_action_from_before_a_stall_is_refused(client: TestClient, log: sm.Au
             page.send_json(act(1, beat=beat))
             told = until(page, "note")
             assert told["undone"] == "act"
-            assert "too late" in told["text"] or "needs the number of the last" in told["text"]
+            assert "too late" in told["text"] or "beat must be the number" in told["text"]
         assert "action" not in kinds(log)
         page.send_json(act(1, beat=until(page, "beat")["beat"]))  # heard just now
         assert until(agent, "action")["action"] == 1
@@ -854,15 +898,17 @@ def test_what_pages_cannot_ask(client: TestClient) -> None:
         page.send_json({"do": "take", "agent": 0})
         assert "the first message must be" in until(page, "error")["text"]
         page.send_json({"do": "hello", "secret": "short"})
-        assert "a secret of 16 to 100" in until(page, "error")["text"]
+        assert "secret must be a text of 16 to 100 printable" in until(page, "error")["text"]
         page.send_text('{"do": "hello", "secret": "' + "\\ud800" * 20 + '"}')
-        assert "a secret of 16 to 100 printable" in until(page, "error")["text"]
+        assert "secret must be a text of 16 to 100 printable" in until(page, "error")["text"]
         page.send_json({"do": "hello", "secret": "x" * 20})
         until(page, "fleet")
         page.send_json({"do": "take", "agent": 7})
         assert until(page, "error")["text"] == "there is no agent 7"
         page.send_json({"do": "name", "name": "\n"})
-        assert "your name must be a text" in until(page, "error")["text"]
+        assert "your name must be a text of 1 to 60 printable" in until(page, "error")["text"]
+        page.send_json({"do": "name"})
+        assert until(page, "error")["text"] == f"your name must be {NAME}, got nothing"
         page.send_json({"do": "sing"})
         assert until(page, "error")["text"] == "the message 'sing' is unknown"
 

@@ -11,8 +11,8 @@ from starlette.websockets import WebSocket
 
 from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.web.connections import REFUSED, Bucket, Connection
+from safemargin.web.fleet import messages
 from safemargin.web.fleet.agents import Agent
-from safemargin.web.fleet.messages import is_number, read_json, read_name
 from safemargin.web.fleet.people import Person
 from safemargin.web.fleet.state import Fleet
 
@@ -127,7 +127,7 @@ class PageConnection(Connection):
                 self.end(REFUSED, "this page sends too many messages; load it again")
                 return
             try:
-                self._heard(read_json(message.get("text") or message.get("bytes") or ""))
+                self._heard(messages.read_json(message.get("text") or message.get("bytes") or ""))
             except SafemarginError as error:
                 self.complain(error)
 
@@ -142,7 +142,7 @@ class PageConnection(Connection):
             fleet.pace_pictures()
             self._show()
         elif wanted == "name":
-            fleet.rename(self.person, read_name(message.get("name"), "your name"))
+            fleet.rename(self.person, messages.read_renaming(message).name)
             self.send({"kind": "you", "name": self.person.name})
         elif wanted in ("take", "act", "give", "dismiss"):
             self._steer(wanted, message)
@@ -150,12 +150,8 @@ class PageConnection(Connection):
             raise InvalidInput(f"the message {wanted!r:.40} is unknown")
 
     def _begin(self, message: dict[str, Any]) -> None:
-        secret = message.get("secret")
-        if not isinstance(secret, str) or not 16 <= len(secret) <= 100 or not secret.isprintable():
-            raise InvalidInput("a hello needs a secret of 16 to 100 printable characters")
-        name = message.get("name")
-        told = None if name is None else read_name(name, "your name")
-        self.person = self.fleet.arrive(secret, told)
+        greeting = messages.read_greeting(message)
+        self.person = self.fleet.arrive(greeting.secret, greeting.name)
         self.send(self.fleet.snapshot())
         self.beat()
         self.send({"kind": "you", "name": self.person.name})
@@ -166,27 +162,25 @@ class PageConnection(Connection):
     def _steer(self, wanted: str, message: dict[str, Any]) -> None:
         agent = self._agent(message)
         try:
-            self._check_age(wanted, message.get("beat"))
+            if wanted == "act":
+                act = messages.read_act(message)
+                self._check_age(act.beat)
+                self.fleet.act(self.person, agent, act.episode, act.step, act.action)
+                return
+            steering = messages.read_steering(message)
+            if steering.beat is not None:
+                self._check_age(steering.beat)
             if wanted == "take":
-                self.fleet.take(self.person, agent, force=message.get("force") is True)
+                self.fleet.take(self.person, agent, force=steering.force)
             elif wanted == "give":
                 self.fleet.hand_back(self.person, agent)
-            elif wanted == "dismiss":
-                self.fleet.dismiss(self.person, agent)
             else:
-                episode, step = message.get("episode"), message.get("step")
-                if type(episode) is not int or type(step) is not int:
-                    raise InvalidInput("an action needs the episode and step that it is for")
-                self.fleet.act(self.person, agent, episode, step, message.get("action"))
+                self.fleet.dismiss(self.person, agent)
         except InvalidInput as error:  # nothing is wrong with the page: it is just not possible
             self.send({"kind": "note", "text": str(error), "undone": wanted})
 
-    def _check_age(self, wanted: str, beat: Any) -> None:
-        """InvalidInput for what was asked before the server or the network stalled."""
-        if beat is None and wanted != "act":
-            return
-        if not is_number(beat):
-            raise InvalidInput("an action needs the number of the last beat that the page heard")
+    def _check_age(self, beat: float) -> None:
+        """Raise InvalidInput for a request from before the server or the network stalled."""
         age = time.monotonic() - beat
         if not age <= OLDEST:
             self.beat()  # what the page asks for next is not late

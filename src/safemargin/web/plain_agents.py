@@ -10,7 +10,7 @@ from typing import Any
 from safemargin.errors import InvalidInput
 from safemargin.web.connections import AGENT_RATE, Bucket
 from safemargin.web.fleet.agents import Agent
-from safemargin.web.fleet.messages import read_hello, read_json, read_report
+from safemargin.web.fleet.messages import read_hello, read_introduction, read_json, read_report
 from safemargin.web.fleet.state import Fleet
 
 SILENCE = 10.0
@@ -117,12 +117,10 @@ class PlainAgents:
     def _find(self, name: str, message: dict[str, Any]) -> PlainAgent:
         known = self._known.get(name)
         if known is None:
-            about = message.get("about", {})
-            if not isinstance(about, dict):
-                raise InvalidInput("about must be an object, like that of a hello")
+            about = read_introduction(message).about
+            fixed = {"kind": "hello", "name": name, "instance": secrets.token_hex(8)}
+            hello = read_hello({**about, **fixed})
             known = PlainAgent()
-            told = {"kind": "hello", "name": name, "instance": secrets.token_hex(8)}
-            hello = read_hello({**about, **told})
             known.agent = self.fleet.join(hello, known)
             self._known[name] = known
         return known

@@ -24,7 +24,8 @@ from safemargin.monitor.steering import Steering
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.replay.pictures import drawing_environment, render
 from safemargin.web.fleet.agents import Agent, Status
-from safemargin.web.fleet.messages import MOST_ACTIONS, MOST_SCORES, Hello, Report
+from safemargin.web.fleet.fields import MOST_ACTIONS, MOST_SCORES
+from safemargin.web.fleet.messages import Hello, Report
 from safemargin.web.fleet.state import Fleet
 
 Env = gym.Env[Any, Any]
