@@ -27,6 +27,7 @@ from safemargin.web.fleet.messages import (
     read_picture,
     read_report,
 )
+from safemargin.web.fleet.news import News
 from safemargin.web.fleet.people import identity_of
 from safemargin.web.fleet.track import CALL, Track
 
@@ -110,25 +111,25 @@ def test_take_over_act_and_hand_back(log: sm.AuditLog) -> None:
     ann = Page(fleet, "Ann")
     agent = fleet.join(HELLO, link)
     fleet.report(agent, report(0))
-    fleet.take(ann.person, agent)
+    fleet.control.take(ann.person, agent)
     assert link.last("taken") == {"kind": "taken", "by": "Ann"}
     assert agent.to_dict()["control"] == "Ann"
     with pytest.raises(InvalidInput, match="too late: arm does not wait for this action"):
-        fleet.act(ann.person, agent, 0, 0, 1)  # it has not asked
+        fleet.control.act(ann.person, agent, 0, 0, 1)  # it has not asked
     assert "action" not in [each["kind"] for each in link.heard]
     fleet.see(agent, 1, JPEG)
     fleet.report(agent, report(1, waits=True))
     assert agent.waiting
     with pytest.raises(InvalidInput, match="an action of arm is a whole number from 0 to 1"):
-        fleet.act(ann.person, agent, 0, 1, 2)
-    fleet.act(ann.person, agent, 0, 1, 1)
+        fleet.control.act(ann.person, agent, 0, 1, 2)
+    fleet.control.act(ann.person, agent, 0, 1, 1)
     assert link.last("action") == {"kind": "action", "episode": 0, "step": 1, "action": 1}
     with pytest.raises(InvalidInput, match="too late"):
-        fleet.act(ann.person, agent, 0, 1, 0)  # the same decision is not answered twice
+        fleet.control.act(ann.person, agent, 0, 1, 0)  # the same decision is not answered twice
     fleet.report(agent, report(2, waits=True))
-    fleet.act(ann.person, agent, 0, 2, None)
+    fleet.control.act(ann.person, agent, 0, 2, None)
     assert link.last("action")["action"] is None
-    fleet.hand_back(ann.person, agent)
+    fleet.control.hand_back(ann.person, agent)
     assert link.heard[-2:] == [{"kind": "free"}, {"kind": "pictures", "every": 0.25}]
     entries = list(log)
     assert kinds(log) == ["server-started", "joined", "taken", "action", "action", "handed-back"]
@@ -139,30 +140,30 @@ def test_take_over_act_and_hand_back(log: sm.AuditLog) -> None:
     assert entries[4].details["own"]
     assert (entries[4].step, entries[4].details["action_name"]) == (2, "LEFT")
     with pytest.raises(InvalidInput, match="arm is not yours to steer; take it over first"):
-        fleet.act(ann.person, agent, 0, 2, 0)
+        fleet.control.act(ann.person, agent, 0, 2, 0)
     with pytest.raises(InvalidInput, match="arm is not yours to hand back"):
-        fleet.hand_back(ann.person, agent)
+        fleet.control.hand_back(ann.person, agent)
 
 
 def test_an_action_that_does_not_reach_the_agent(log: sm.AuditLog) -> None:
     fleet, link = Fleet(log), Link()
     ann = Page(fleet, "Ann")
     agent = fleet.join(HELLO, link)
-    fleet.take(ann.person, agent)
+    fleet.control.take(ann.person, agent)
     fleet.report(agent, report(0, waits=True))
     link.close("it ends")
     with pytest.raises(InvalidInput, match="too late: arm cannot be reached any more; not done"):
-        fleet.act(ann.person, agent, 0, 0, 1)
+        fleet.control.act(ann.person, agent, 0, 0, 1)
     assert kinds(log)[-1] == "taken"  # nothing is claimed to have been done
     link.closed = ""
-    fleet.act(ann.person, agent, 0, 0, 1)
+    fleet.control.act(ann.person, agent, 0, 0, 1)
     fleet.depart(agent, link, "lost", "its connection broke off")
     assert "it is not known whether the last action reached it" in list(log)[-1].text
     assert ann.notes[-1].startswith("arm, which you steer, is lost: its connection broke off; it")
     link = Link()
     fleet.join(HELLO, link)
     fleet.report(agent, report(0, waits=True))
-    fleet.act(ann.person, agent, 0, 0, 1)
+    fleet.control.act(ann.person, agent, 0, 0, 1)
     fleet.report(agent, report(1, waits=True))  # it took it
     fleet.depart(agent, link, "lost", "its connection broke off")
     assert list(log)[-1].text == "arm is lost: its connection broke off"
@@ -172,15 +173,15 @@ def test_two_people_want_the_same_agent(log: sm.AuditLog) -> None:
     fleet, link = Fleet(log), Link()
     ann, ben = Page(fleet, "Ann"), Page(fleet, "Ben")
     agent = fleet.join(HELLO, link)
-    fleet.take(ann.person, agent)
+    fleet.control.take(ann.person, agent)
     with pytest.raises(InvalidInput, match="Ann took arm over before you"):
-        fleet.take(ben.person, agent)
-    assert agent.control is ann.person
+        fleet.control.take(ben.person, agent)
+    assert agent.holder is ann.person
     assert ann.notes == ["Ben wants arm, too. You have it."]
     fleet.report(agent, report(0, waits=True))
-    fleet.take(ben.person, agent, force=True)
-    assert agent.control is ben.person
-    fleet.act(ben.person, agent, 0, 0, 1)  # the question is his now
+    fleet.control.take(ben.person, agent, force=True)
+    assert agent.holder is ben.person
+    fleet.control.act(ben.person, agent, 0, 0, 1)  # the question is his now
     assert link.last("action")["action"] == 1
     assert ann.notes[-1] == "Ben took arm from you."
     assert kinds(log)[2:] == ["taken", "refused", "taken", "action"]
@@ -191,11 +192,11 @@ def test_an_agent_that_does_not_say_what_it_can_do(log: sm.AuditLog) -> None:
     fleet = Fleet(log)
     ann = fleet.arrive("the secret of Ann", "Ann")
     agent = fleet.join(Hello("mute", "1"), Link())
-    fleet.take(ann, agent)
+    fleet.control.take(ann, agent)
     fleet.report(agent, Report(0, 0, margin=1, waits=True))
     with pytest.raises(InvalidInput, match="mute did not say which actions it has"):
-        fleet.act(ann, agent, 0, 0, 1)
-    fleet.act(ann, agent, 0, 0, None)  # its own is always possible
+        fleet.control.act(ann, agent, 0, 0, 1)
+    fleet.control.act(ann, agent, 0, 0, None)  # its own is always possible
     assert kinds(log)[-1] == "action"
 
 
@@ -223,10 +224,10 @@ def test_a_decision_told_twice_counts_once(log: sm.AuditLog) -> None:
     agent = fleet.join(HELLO, link)
     bare = Report(0, 3, (0.0, 2.0))
     fleet.report(agent, bare)
-    fleet.take(page.person, agent)
+    fleet.control.take(page.person, agent)
     fleet.report(agent, Report(0, 3, (0.0, 2.0), waits=True))
     assert agent.waiting
-    assert agent.track.count == fleet.decisions == len(fleet.rows) == 1
+    assert agent.track.count == fleet.decisions == len(fleet.journal.news.rows) == 1
     assert agent.monitor is not None
     assert agent.monitor.steps == 1
     assert agent.margin == 1
@@ -262,24 +263,24 @@ def test_a_person_who_is_gone(log: sm.AuditLog, on_lost: Any, kind: str) -> None
     fleet, link = Fleet(log, on_lost=on_lost, grace=20), Link()
     page = Page(fleet, "Ann")
     agent = fleet.join(HELLO, link)
-    fleet.take(page.person, agent)
+    fleet.control.take(page.person, agent)
     fleet.report(agent, report(0, waits=True))
     fleet.people.depart(page.person)
     gone = page.person.gone_since
     assert gone is not None
-    fleet.mind_absence(gone + 19)
+    fleet.control.check_absence(gone + 19)
     assert kinds(log)[-1] == "taken"
-    fleet.mind_absence(gone + 21)
-    fleet.mind_absence(gone + 22)  # told once
+    fleet.control.check_absence(gone + 21)
+    fleet.control.check_absence(gone + 22)  # told once
     assert kinds(log)[3:] == [kind]
     if on_lost == "hold":
-        assert agent.control is page.person
+        assert agent.holder is page.person
         assert agent.waiting
         again = fleet.arrive("secret of Ann       ")
-        assert again is agent.control
+        assert again is agent.holder
         assert not agent.reason
     else:
-        assert agent.control is None
+        assert agent.holder is None
         assert link.heard[-1 if on_lost == "stop" else -2]["kind"] == {
             "go-on": "free",
             "stop": "stop",
@@ -290,17 +291,17 @@ def abandoned(fleet: Fleet, link: Link) -> Agent:
     """Ann's agent is lost, and then she has been gone for too long."""
     page = Page(fleet, "Ann")
     agent = fleet.join(HELLO, link)
-    fleet.take(page.person, agent)
+    fleet.control.take(page.person, agent)
     fleet.depart(agent, link, "lost", "its connection broke off")
     fleet.people.depart(page.person)
-    fleet.mind_absence(time.time() + 21)
+    fleet.control.check_absence(time.time() + 21)
     return agent
 
 
 def test_a_lost_agent_is_stopped_when_it_comes_back(log: sm.AuditLog) -> None:
     fleet, link = Fleet(log, on_lost="stop", grace=20), Link()
     agent = abandoned(fleet, link)
-    fleet.mind_absence(time.time() + 22)
+    fleet.control.check_absence(time.time() + 22)
     assert kinds(log)[3:] == ["lost", "stop-due"]  # told once, and nobody was stopped yet
     assert list(log)[-1].text == (
         "arm is to stop as soon as it can be reached: Ann has been gone for 20 s"
@@ -321,20 +322,20 @@ def test_a_lost_agent_is_stopped_when_it_comes_back(log: sm.AuditLog) -> None:
     fleet.depart(agent, again, "lost", "its connection broke off")
     other = Link()
     fleet.join(Hello("arm", "2"), other)  # somebody started it anew
-    fleet.mind_absence()
+    fleet.control.check_absence()
     assert "stop" not in [each["kind"] for each in other.heard]
 
 
 def test_an_agent_that_cannot_be_told_to_stop_is_told_later(log: sm.AuditLog) -> None:
     fleet, link = Fleet(log, on_lost="stop", grace=20), Link()
     page = Page(fleet, "Ann")
-    fleet.take(page.person, fleet.join(HELLO, link))
+    fleet.control.take(page.person, fleet.join(HELLO, link))
     fleet.people.depart(page.person)
     link.closed = "its connection is about to break off"
-    fleet.mind_absence(time.time() + 21)
+    fleet.control.check_absence(time.time() + 21)
     assert kinds(log)[3:] == ["stop-due"]
     link.closed = ""
-    fleet.mind_absence()
+    fleet.control.check_absence()
     assert link.heard[-1]["kind"] == "stop"
     assert kinds(log)[4:] == ["stopped"]
 
@@ -345,10 +346,10 @@ def test_a_server_that_starts_again_knows_who_is_to_stop(tmp_path: Path, dismiss
         fleet = Fleet(log, on_lost="stop", grace=20)
         agent = abandoned(fleet, Link())
         if dismissed:
-            fleet.dismiss(fleet.arrive("b" * 20), agent)
+            fleet.control.dismiss(fleet.arrive("b" * 20), agent)
     with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
         fleet, link = Fleet(log), Link()
-        assert [(each.control, each.dismissed) for each in fleet.agents] == [(None, dismissed)]
+        assert [(each.holder, each.dismissed) for each in fleet.agents] == [(None, dismissed)]
         fleet.join(Hello("arm", "2"), link)
         assert link.last("stop") == {"kind": "stop", "why": "Ann has been gone for 20 s"}
         fleet.depart(fleet.agents[0], link, "lost", "gone")
@@ -380,7 +381,7 @@ def test_a_server_that_starts_again_knows_what_was(tmp_path: Path) -> None:
         links = [Link() for _ in range(3)]
         agents = [fleet.join(Hello(f"a{n}", "1"), links[n]) for n in range(3)]
         fleet.report(agents[0], report(5, 0, call=True))
-        fleet.take(ann, agents[0])
+        fleet.control.take(ann, agents[0])
         fleet.depart(agents[2], links[2], "left")
     # Nothing is closed in order: as after kill -9.
     with sm.AuditLog(path, write=True) as log:
@@ -390,18 +391,18 @@ def test_a_server_that_starts_again_knows_what_was(tmp_path: Path) -> None:
             ("a1", "lost"),
         ]
         assert fleet.agents[0].calls == 1
-        assert fleet.agents[0].control is not None
-        assert fleet.agents[0].control.name == "Ann"
+        assert fleet.agents[0].holder is not None
+        assert fleet.agents[0].holder.name == "Ann"
         assert secret not in path.read_bytes().decode("latin-1")
         link = Link()
         fleet.join(Hello("a0", "2"), link)
         assert [each["kind"] for each in link.heard[:2]] == ["welcome", "taken"]
         assert link.heard[0]["taken"]
         assert fleet.arrive("somebody else's secret").name == "person 1"
-        assert fleet.arrive(secret) is fleet.agents[0].control
-        assert fleet.agents[0].control.identity == identity_of(secret)
-        fleet.mind_absence(time.time() + 60)  # she is back, so it stays hers
-        assert fleet.agents[0].control is not None
+        assert fleet.arrive(secret) is fleet.agents[0].holder
+        assert fleet.agents[0].holder.identity == identity_of(secret)
+        fleet.control.check_absence(time.time() + 60)  # she is back, so it stays hers
+        assert fleet.agents[0].holder is not None
 
 
 def test_agents_that_are_gone_can_be_dismissed(tmp_path: Path) -> None:
@@ -412,19 +413,19 @@ def test_agents_that_are_gone_can_be_dismissed(tmp_path: Path) -> None:
         links = [Link() for _ in range(3)]
         lost, left, back = (fleet.join(Hello(f"a{n}", "1"), links[n]) for n in range(3))
         with pytest.raises(InvalidInput, match="a0 is live; only an agent that is gone"):
-            fleet.dismiss(ann.person, lost)
-        fleet.take(ann.person, lost)
+            fleet.control.dismiss(ann.person, lost)
+        fleet.control.take(ann.person, lost)
         fleet.depart(lost, links[0], "lost", "gone")
         with pytest.raises(InvalidInput, match="a0 belongs to Ann, who waits for it"):
-            fleet.dismiss(ben.person, lost)
-        fleet.dismiss(ann.person, lost)
+            fleet.control.dismiss(ben.person, lost)
+        fleet.control.dismiss(ann.person, lost)
         assert lost.to_dict()["dismissed"]
-        assert lost.control is None
+        assert lost.holder is None
         assert list(log)[-1].text == "Ann dismissed a0"
         fleet.report(left, report(0, 0, call=True))
         fleet.depart(left, links[1], "left")  # its call ends after that
         fleet.depart(back, links[2], "lost", "gone")
-        fleet.dismiss(ben.person, back)
+        fleet.control.dismiss(ben.person, back)
         fleet.join(Hello("a2", "1"), Link())
         assert not back.to_dict()["dismissed"]
     with sm.AuditLog(path, write=True) as log:
@@ -437,14 +438,14 @@ def test_names_belong_to_one_agent(log: sm.AuditLog) -> None:
     with pytest.raises(InvalidInput, match="an agent named 'arm' is connected already"):
         fleet.join(Hello("arm", "2"), second)
     assert fleet.join(HELLO, second) is agent  # the same one, over a new connection
-    assert first.closed == "the same agent has connected anew"
+    assert first.closed == "the same agent has connected again"
     fleet.depart(agent, first, "lost", "late news of the old connection")
     assert agent.status == "live"
     with pytest.raises(InvalidInput, match="there are 1 agents already"):
         fleet.join(Hello("leg", "1"), Link())
     fleet.depart(agent, second, "lost", "gone")
     with pytest.raises(InvalidInput, match="arm cannot be taken over: it is lost"):
-        fleet.take(fleet.arrive("x" * 20), agent)
+        fleet.control.take(fleet.arrive("x" * 20), agent)
 
 
 def test_what_cannot_be_logged_is_not_done(
@@ -460,11 +461,13 @@ def test_what_cannot_be_logged_is_not_done(
     monkeypatch.setattr(log, "add", full)
     fleet.report(agent, report(0, 0, call=True))  # an agent is not held up by it
     assert agent.calling
-    assert page.notes == ["The log is not written: the disk is full"]
+    assert page.notes == ["The log cannot be written: the disk is full"]
     assert fleet.snapshot()["about"]["log_fault"] == "the disk is full"
-    with pytest.raises(InvalidInput, match="not done, since it cannot be logged: the disk is full"):
-        fleet.take(page.person, agent)
-    assert agent.control is None
+    with pytest.raises(
+        InvalidInput, match="not done, because it cannot be logged: the disk is full"
+    ):
+        fleet.control.take(page.person, agent)
+    assert agent.holder is None
 
 
 def test_pictures_only_as_often_as_somebody_looks(log: sm.AuditLog) -> None:
@@ -915,7 +918,7 @@ def test_what_pages_cannot_ask(client: TestClient) -> None:
 
 def test_a_slow_page_is_told_later_but_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     from safemargin.web import page_connection
-    from safemargin.web.page_connection import BUSY, News, PageConnection
+    from safemargin.web.page_connection import BUSY, PageConnection
 
     page = PageConnection(None, fleet)  # type: ignore[arg-type]
 
@@ -962,7 +965,7 @@ def test_a_page_of_300_agents_with_pictures(client: TestClient, fleet: Fleet) ->
 
 
 def test_a_slow_page_sees_every_agent(fleet: Fleet) -> None:
-    from safemargin.web.page_connection import MOST_PICTURES, News, PageConnection
+    from safemargin.web.page_connection import MOST_PICTURES, PageConnection
 
     pictured(fleet, 300)
     page = PageConnection(None, fleet)  # type: ignore[arg-type]

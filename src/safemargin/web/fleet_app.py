@@ -14,8 +14,9 @@ from safemargin.web.connections import AgentConnection
 from safemargin.web.entrance import WRONG_PAGE_TOKEN, add_entrance
 from safemargin.web.explorer import HOSTS
 from safemargin.web.fleet.messages import LONGEST_MESSAGE
+from safemargin.web.fleet.news import News
 from safemargin.web.fleet.state import Fleet
-from safemargin.web.page_connection import News, PageConnection
+from safemargin.web.page_connection import PageConnection
 from safemargin.web.plain_agents import PlainAgents
 
 try:
@@ -165,9 +166,9 @@ async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:
                 if agent.link is not None:
                     agent.link.send({"kind": "beat", "decisions": agent.track.count})
             plain.sweep()
-            fleet.journal.tell_faults()
+            fleet.journal.show_faults()
             with contextlib.suppress(SafemarginError):
-                fleet.mind_absence()
+                fleet.control.check_absence()
 
 
 async def _tidy(fleet: Fleet) -> None:
@@ -179,11 +180,8 @@ async def _tidy(fleet: Fleet) -> None:
 
 
 def publish(fleet: Fleet) -> None:
-    """Give all that happened since the last time to all pages."""
-    news = News(
-        fleet.rows, fleet.changed, fleet.pictured, [e.to_dict() for e in fleet.journal.fresh]
-    )
-    fleet.rows, fleet.changed, fleet.pictured, fleet.journal.fresh = [], set(), set(), []
+    """Send everything new to all pages."""
+    news, fleet.journal.news = fleet.journal.news, News()
     for each in tuple(fleet.pages):
         if isinstance(each, PageConnection):
             each.tell(news)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.websockets import WebSocket
@@ -13,6 +12,7 @@ from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.web.connections import REFUSED, Bucket, Connection
 from safemargin.web.fleet import messages
 from safemargin.web.fleet.agents import Agent
+from safemargin.web.fleet.news import News
 from safemargin.web.fleet.people import Person
 from safemargin.web.fleet.state import Fleet
 
@@ -27,24 +27,6 @@ MOST_PICTURES = 64
 
 OLDEST = 3.0
 """Seconds since the last beat that a page heard, from which on what it asks for is refused."""
-
-
-@dataclass(slots=True)
-class News:
-    """What a page has not been told yet."""
-
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    """Decisions: index, episode, step, margin, proxy, flags."""
-    changed: set[int] = field(default_factory=set)
-    pictured: set[int] = field(default_factory=set)
-    entries: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, other: News) -> None:
-        """Put both together."""
-        self.rows.extend(other.rows)
-        self.changed |= other.changed
-        self.pictured |= other.pictured
-        self.entries.extend(other.entries)
 
 
 class PageConnection(Connection):
@@ -160,22 +142,22 @@ class PageConnection(Connection):
         self.fleet.pace_pictures()
 
     def _steer(self, wanted: str, message: dict[str, Any]) -> None:
-        agent = self._agent(message)
+        agent, control = self._agent(message), self.fleet.control
         try:
             if wanted == "act":
                 act = messages.read_act(message)
                 self._check_age(act.beat)
-                self.fleet.act(self.person, agent, act.episode, act.step, act.action)
+                control.act(self.person, agent, act.episode, act.step, act.action)
                 return
             steering = messages.read_steering(message)
             if steering.beat is not None:
                 self._check_age(steering.beat)
             if wanted == "take":
-                self.fleet.take(self.person, agent, force=steering.force)
+                control.take(self.person, agent, force=steering.force)
             elif wanted == "give":
-                self.fleet.hand_back(self.person, agent)
+                control.hand_back(self.person, agent)
             else:
-                self.fleet.dismiss(self.person, agent)
+                control.dismiss(self.person, agent)
         except InvalidInput as error:  # nothing is wrong with the page: it is just not possible
             self.send({"kind": "note", "text": str(error), "undone": wanted})
 

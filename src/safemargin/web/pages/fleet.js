@@ -103,7 +103,7 @@ function showAway() {
 function showReached() {
   const { log_fault: log, notify_fault: notify } = view.about;
   const faults = [
-    log && `The log is not written: ${log}`,
+    log && `The log cannot be written: ${log}`,
     notify && `People who do not look here are not told of calls: ${notify}. The server's output says why.`,
   ].filter(Boolean);
   document.body.classList.remove("away");
