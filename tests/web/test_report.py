@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,15 @@ def test_data_cannot_end_the_script(drawn_study: Path, tmp_path: Path) -> None:
     assert main(["report", str(odd), "-o", str(target), "--trust"]) == 0
     assert "</script><b>" not in target.read_text()
     assert "</script><b>" in dict(data_of(target)["facts"])["environment"]
+
+
+def test_a_report_needs_no_server() -> None:
+    check = (
+        "import sys, safemargin.web.fleet, safemargin.web.report;"
+        "print(sorted({'fastapi', 'pydantic', 'starlette', 'uvicorn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_bad_input(drawn_study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
