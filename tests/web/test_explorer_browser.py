@@ -295,7 +295,7 @@ def test_the_filter_says_what_it_does(page: Page) -> None:
     assert page.script("document.getElementById('only-lost').parentElement.hidden")  # all ended
     page.script("view.study.episodes[0].ended = 'truncated'")
     page.script("layFilter()")
-    assert page.text("only-lost-text") == "only those that ended by themselves"
+    assert page.text("only-lost-text") == "only those that ended on their own"
     page.script("view.study.has_lives = true")
     page.script("layFilter()")
     assert page.text("only-lost-text") == "only those that were lost"
@@ -327,7 +327,7 @@ def test_it_says_whose_play_an_episode_runs_into(page: Page) -> None:
         f"document.querySelector('#episode-list li[data-name={joined['name']}]').textContent"
     )
     other = joined["joins"].replace("-", " ").removesuffix(" 0")
-    assert f"runs into the play of {other}" in text
+    assert f"converges with {other}" in text
 
 
 def test_after_the_server_has_ended(chromium: webdriver.Chrome, drawn_study: Path) -> None:
@@ -338,10 +338,10 @@ def test_after_the_server_has_ended(chromium: webdriver.Chrome, drawn_study: Pat
         page.wait("view.episode !== null")
     page.driver.find_elements(By.CSS_SELECTOR, "#episode-list li")[2].click()
     page.wait("!document.getElementById('notice').hidden")
-    ended = "The explorer has ended; start `safemargin explore` again."
+    ended = "The explorer has stopped; run `safemargin explore` again."
     assert page.text("notice") == ended
     page.press("w")
-    page.wait("document.getElementById('what-if-state').textContent.includes('has ended')")
+    page.wait("document.getElementById('what-if-state').textContent.includes('has stopped')")
     page.complaints()  # of the browser itself, that nobody answers
 
 

@@ -204,7 +204,7 @@ def test_people_elsewhere_who_cannot_be_told(chromium: webdriver.Chrome, folder:
             away.decide(0, scores=[200.0, 0.0])
             page.wait("!document.getElementById('away').hidden")
         assert page.text("away") == (
-            "People who do not look here are not told of calls: the webhook fails. "
+            "People away from this page are not notified of calls: the webhook fails. "
             "The server's output says why."
         )
         assert not page.complaints()

@@ -40,7 +40,7 @@ def test_a_finished_study(
     data = data_of(target)
     facts = dict(data["facts"])
     assert facts["environment"].endswith("worlds.py:make_drawn")
-    assert facts["policy's hash"]
+    assert facts["policy hash"]
     assert facts["moments"] == "40 natural, 12 spread"
     assert {level for level, _ in data["findings"]} >= {"ok"}
     texts = " ".join(text for _, text in data["findings"])
