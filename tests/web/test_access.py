@@ -78,7 +78,7 @@ def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     people = find_page_token(tmp_path / "watch.db")
     assert people == find_page_token(tmp_path / "watch.db") != made
     assert (tmp_path / "watch.db-page-token").stat().st_mode & 0o077 == 0
-    with pytest.raises(InvalidInput, match=r"a token cannot be kept in .*: No such file"):
+    with pytest.raises(InvalidInput, match=r"a token cannot be stored in .*: No such file"):
         find_page_token(tmp_path / "none" / "watch.db")
     monkeypatch.setenv("SAFEMARGIN_TOKEN", "from the environment")
     assert find_page_token(tmp_path / "watch.db") == people

@@ -40,7 +40,7 @@ pytest.importorskip("plotly")
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
-from safemargin.web.describe import describe_study, starting_place
+from safemargin.web.describe import describe_study, starting_point
 from safemargin.web.explorer import create_app
 from safemargin.web.server import listen
 
@@ -101,7 +101,7 @@ def test_it_begins_within_the_measured_range(narrow_study: Path) -> None:
     with sm.Study.open(narrow_study) as study:
         highest = study.fit(0.9).highest_proxy
         recordings = Recordings(study)
-        name, step = starting_place(recordings)
+        name, step = starting_point(recordings)
         proxies = recordings.open(name).episode.proxies["log_prob_range"]
         assert proxies[step] == highest == 49
         assert proxies.max() > highest
@@ -133,7 +133,7 @@ def test_an_end_is_a_loss_only_where_there_are_lives(tmp_path: Path) -> None:
                 for peak in [9e9 if each is best else each.peak_proxy]
             ]
             recordings.outlines = lambda changed=changed: changed  # type: ignore[method-assign]
-            assert (starting_place(recordings)[0] == best.name) is not lives
+            assert (starting_point(recordings)[0] == best.name) is not lives
 
 
 def test_episodes_that_run_into_one_play(drawn_study: Path) -> None:

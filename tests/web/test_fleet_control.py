@@ -71,16 +71,16 @@ def test_an_action_that_does_not_reach_the_agent(log: sm.AuditLog) -> None:
     assert kinds(log)[-1] == "taken"  # nothing is claimed to have been done
     link.closed = ""
     fleet.control.act(ann.person, agent, 0, 0, 1)
-    fleet.depart(agent, link, "lost", "its connection broke off")
+    fleet.depart(agent, link, "lost", "its connection broke")
     assert "it is not known whether the last action reached it" in list(log)[-1].text
-    assert ann.notes[-1].startswith("arm, which you steer, is lost: its connection broke off; it")
+    assert ann.notes[-1].startswith("arm, which you steer, is lost: its connection broke; it")
     link = Link()
     fleet.join(HELLO, link)
     fleet.report(agent, report(0, waits=True))
     fleet.control.act(ann.person, agent, 0, 0, 1)
     fleet.report(agent, report(1, waits=True))  # it took it
-    fleet.depart(agent, link, "lost", "its connection broke off")
-    assert list(log)[-1].text == "arm is lost: its connection broke off"
+    fleet.depart(agent, link, "lost", "its connection broke")
+    assert list(log)[-1].text == "arm is lost: its connection broke"
 
 
 def test_two_people_want_the_same_agent(log: sm.AuditLog) -> None:
@@ -199,7 +199,7 @@ def abandoned(fleet: Fleet, link: Link) -> Agent:
     page = Page(fleet, "Ann")
     agent = fleet.join(HELLO, link)
     fleet.control.take(page.person, agent)
-    fleet.depart(agent, link, "lost", "its connection broke off")
+    fleet.depart(agent, link, "lost", "its connection broke")
     fleet.people.depart(page.person)
     fleet.control.check_absence(time.time() + 21)
     return agent
@@ -222,11 +222,11 @@ def test_a_lost_agent_is_stopped_when_it_comes_back(log: sm.AuditLog) -> None:
     ]
     assert kinds(log)[5:] == ["back", "stopped"]
     assert agent.to_dict()["reason"] == ""
-    fleet.depart(agent, back, "lost", "its connection broke off")
+    fleet.depart(agent, back, "lost", "its connection broke")
     again = Link()
     fleet.join(HELLO, again)  # the same program: it has not heard of it, or does not care
     assert again.last("stop")
-    fleet.depart(agent, again, "lost", "its connection broke off")
+    fleet.depart(agent, again, "lost", "its connection broke")
     other = Link()
     fleet.join(Hello("arm", "2"), other)  # somebody started it anew
     fleet.control.check_absence()

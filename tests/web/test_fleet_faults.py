@@ -229,7 +229,7 @@ def test_an_agent_that_dies_shows_as_lost(address: str) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         entry = ann.entry("lost")
-        assert (entry["agent"], entry["details"]["why"]) == ("mortal", "its connection broke off")
+        assert (entry["agent"], entry["details"]["why"]) == ("mortal", "its connection broke")
         ann.say(do="take", agent=place)
         assert ann.hear("note")["text"] == "mortal cannot be taken over: it is lost"
 

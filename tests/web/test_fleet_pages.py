@@ -40,14 +40,14 @@ def test_a_slow_page_is_told_later_but_all(fleet: Fleet, monkeypatch: pytest.Mon
         return found
 
     for number in range(500):
-        page.tell(News(rows=[(number, 0, 0, 0, 0.0, 0)]))
+        page.update(News(rows=[(number, 0, 0, 0, 0.0, 0)]))
     assert page.outgoing.qsize() == BUSY  # bounded
     assert read() == [[0], [1], [2], [3]]
-    page.tell(News(rows=[(500, 0, 0, 0, 0.0, 0)]))
+    page.update(News(rows=[(500, 0, 0, 0, 0.0, 0)]))
     assert read() == [list(range(4, 501))]  # nothing is lost
     assert not page.skipped
     monkeypatch.setattr(page_connection, "MOST_ROWS", 3)
-    page.tell(News(rows=[(0, 0, 0, 0, 0.0, 0)] * 4))
+    page.update(News(rows=[(0, 0, 0, 0, 0.0, 0)] * 4))
     assert read() == ["fleet"]  # for ever slower ones, the whole state instead
     assert page.skipped == 4
 
@@ -75,7 +75,7 @@ def test_a_slow_page_sees_every_agent(fleet: Fleet) -> None:
     found: list[int] = []
     for _ in range(5):
         for _ in range(3):  # three rounds of new pictures before it has read those of one
-            page.tell(News(pictured=set(range(300))))
+            page.update(News(pictured=set(range(300))))
             assert page.outgoing.qsize() == MOST_PICTURES
         while page.outgoing.qsize():
             message = page.outgoing.get_nowait()

@@ -251,7 +251,7 @@ function showTrials() {
     box.classList.toggle("over", over);
     const tag = box.querySelector(".tag");
     tag.hidden = !random && !over;
-    tag.textContent = over ? `ended after ${length} steps` : "acting at random";
+    tag.textContent = over ? `ended after ${length} step${length === 1 ? "" : "s"}` : "acting at random";
   }
   placeCursor(element("course-cursor"), element("courses"), offset);
 }
