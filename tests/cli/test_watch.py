@@ -156,7 +156,7 @@ def test_an_agent_that_calls_waits_for_somebody(log: sm.AuditLog) -> None:
 
     def take() -> bool:
         found["step"] = fleet.agents[0].report.step  # type: ignore[union-attr]
-        fleet.take(ann, fleet.agents[0])
+        fleet.control.take(ann, fleet.agents[0])
         return True
 
     def asks() -> bool:
@@ -166,7 +166,7 @@ def test_an_agent_that_calls_waits_for_somebody(log: sm.AuditLog) -> None:
         agent = fleet.agents[0]
         assert agent.report is not None
         assert agent.report.step == found["step"]  # it stood still meanwhile
-        fleet.act(ann, agent, agent.report.episode, agent.report.step, 1)  # ends the walk
+        fleet.control.act(ann, agent, agent.report.episode, agent.report.step, 1)  # ends the walk
         return True
 
     def next_episode() -> bool:
@@ -218,16 +218,16 @@ def test_continuous_actions_can_be_steered(log: sm.AuditLog) -> None:
     world = Crew(EnvironmentSpec.parse(Slider), policy, make, agents=1, speed=500.0)
 
     def take() -> bool:
-        fleet.take(ann, fleet.agents[0])
+        fleet.control.take(ann, fleet.agents[0])
         return True
 
     def act() -> bool:
         agent, report = fleet.agents[0], fleet.agents[0].report
         assert report is not None
         assert report.proposed == [0.5, 0.5]
-        with pytest.raises(sm.SafemarginError, match="an action of agent 1 is 2 numbers"):
-            fleet.act(ann, agent, report.episode, report.step, [1.0])
-        fleet.act(ann, agent, report.episode, report.step, [-1.0, 0.25])
+        with pytest.raises(sm.SafemarginError, match="agent 1 is a list of 2 finite numbers"):
+            fleet.control.act(ann, agent, report.episode, report.step, [1.0])
+        fleet.control.act(ann, agent, report.episode, report.step, [-1.0, 0.25])
         return True
 
     lead(

@@ -122,7 +122,8 @@ def run_explore(options: argparse.Namespace) -> int:
 def _explore(options: argparse.Namespace) -> int:
     from safemargin.replay.recordings import Recordings
     from safemargin.study.study import Study
-    from safemargin.web.explorer import HOSTS, create_app
+    from safemargin.web.entrance import HOSTS
+    from safemargin.web.explorer import create_app
     from safemargin.web.server import DEFAULT_PORT, listen, serve
 
     port = DEFAULT_PORT if options.port is None else options.port

@@ -271,7 +271,7 @@ def _about(
 
 
 def _loopback() -> tuple[str, ...]:
-    from safemargin.web.explorer import HOSTS
+    from safemargin.web.entrance import HOSTS
 
     return (*HOSTS, "::1")
 

@@ -1,4 +1,4 @@
-"""What the explorer's page is told, as plain values for JSON."""
+"""What the explorer sends to its page, as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from safemargin.replay.summaries import told_above
 from safemargin.study.study import Study
 
 MOST_SCORES = 64
-"""Scores of a step beyond this many are not sent: no chart of bars shows them."""
+"""With more scores than this per step, none are sent: a bar chart could not show them."""
 
 
 def describe_study(study: Study, recordings: Recordings, start: tuple[str, int]) -> dict[str, Any]:
-    """What was studied, its episodes, and where to begin."""
+    """Describe the study, its episodes, and where to start."""
     status = study.status()
     return {
         "name": study.path.name,
@@ -46,7 +46,7 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
 
 
 def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, Any]:
-    """All numbers of an episode, step by step, and what the study measured in it."""
+    """Return all numbers of an episode, step by step, and what the study measured in it."""
     episode = recording.episode
     scores = episode.scores.reshape(episode.steps, -1)
     return {
@@ -58,7 +58,7 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
         "actions": episode.actions.tolist(),
         "scores": short(scores) if scores.shape[1] <= MOST_SCORES else None,
         "score_shape": list(episode.scores.shape[1:]),
-        # Not shortened: a margin looked up on the page is the one of `safemargin margin`.
+        # Unrounded: a margin looked up on the page is the one of `safemargin margin`.
         "proxies": {name: values.tolist() for name, values in episode.proxies.items()},
         "moment": recordings.moment(recording.name),
         "measured": [
@@ -73,13 +73,13 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
     }
 
 
-def starting_place(
+def starting_point(
     recordings: Recordings, name: str | None = None, step: int | None = None
 ) -> tuple[str, int]:
-    """An episode and the step to look at first: where the proxy is highest in the measured range.
+    """Return the episode and step to show first: the highest proxy in the measured range.
 
-    Where nobody names an episode and the environment has lives, one that was lost comes before one
-    that was not; elsewhere an end does not tell a loss from a win, and the proxy alone decides.
+    If no episode is named and the environment has lives, a lost life comes before others.
+    Without lives, an end may be a loss or a win, so the proxy alone decides.
     """
     outlines = recordings.outlines()
     if name is not None:
@@ -102,7 +102,7 @@ def _finite(value: float) -> float | None:
 
 
 def short(values: Array, digits: int = 6) -> list[Any]:
-    """Numbers with as many digits as a chart can show; None for what is not finite."""
+    """Round numbers to what a chart can show; None for those that are not finite."""
     if values.ndim > 1:
         return [short(row, digits) for row in values]
     return [

@@ -15,8 +15,8 @@ from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.whatif import ROLES, WhatIfs
 from safemargin.study.study import Study
-from safemargin.web.describe import describe_episode, describe_study, starting_place
-from safemargin.web.entrance import add_page_files
+from safemargin.web.describe import describe_episode, describe_study, starting_point
+from safemargin.web.entrance import HOSTS, add_page_files, new_app
 from safemargin.web.margin_tables import margin_tables
 from safemargin.web.pages import KINDS, page, plotly_script
 
@@ -24,15 +24,11 @@ try:
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, Response
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("the explorer", extra="web") from error
 
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""Names that this page answers to; other sites must not reach it through a name of their own."""
-
 PATIENCE = 0.5
-"""Seconds for each kind of work in the background to come to an end."""
+"""Seconds that each kind of background work has to finish."""
 
 
 def create_app(
@@ -43,11 +39,11 @@ def create_app(
     step: int | None = None,
     hosts: tuple[str, ...] = HOSTS,
 ) -> FastAPI:
-    """The explorer's page and all that it asks for; `episode` and `step` are where to begin."""
+    """Return the explorer as an application that starts at `episode` and `step`."""
     plotly_script()  # MissingExtra now, not on the first page
     study.require_trust()
     known = recordings or Recordings(study)
-    start = starting_place(known, episode, step)
+    start = starting_point(known, episode, step)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -60,11 +56,10 @@ def create_app(
         films.stop()
         what_ifs.stop()
 
-    app = FastAPI(title="safemargin explorer", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    app = new_app("explorer", hosts, lifespan)
     app.state.stop = stop
     app.state.ended = False
-    version = secrets.token_hex(4)  # pictures are cached by browsers; a later server has others
+    version = secrets.token_hex(4)  # browsers cache pictures; a later server has others
     fitting = threading.Lock()
 
     @lru_cache(maxsize=32)
@@ -87,14 +82,14 @@ def create_app(
         return recording
 
     @app.exception_handler(SafemarginError)
-    def tell(request: Request, error: SafemarginError) -> JSONResponse:
+    def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
 
     @app.exception_handler(RequestValidationError)
     def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
         wrong = error.errors()[0]
-        told = f"{wrong['loc'][-1]} must be a whole number, got {wrong['input']!r}"
-        return JSONResponse({"detail": told}, 422)
+        text = f"{wrong['loc'][-1]} must be a whole number, got {wrong['input']!r}"
+        return JSONResponse({"detail": text}, 422)
 
     @app.get("/")
     def index() -> Response:
@@ -115,7 +110,7 @@ def create_app(
     def margins(proxy: str) -> dict[str, Any]:
         if proxy not in study.proxies:
             raise HTTPException(404, f"the study has no proxy {proxy!r}")
-        with fitting:  # once, not once a request
+        with fitting:  # once, not once per request
             return tables(proxy)
 
     @app.get("/api/episodes/{name}")
@@ -138,7 +133,7 @@ def create_app(
     def frame(name: str, step: int) -> Response:
         return _jpeg(films.picture(at_step(name, step, end=1), step))
 
-    # POST begins (again), GET tells how far it is.
+    # POST starts (again), GET reports progress.
     @app.post("/api/episodes/{name}/steps/{step}/whatif")
     def ask(name: str, step: int) -> dict[str, Any]:
         return what_ifs.ask(at_step(name, step), step).to_dict(study.settings.n_values)
@@ -166,8 +161,8 @@ def create_app(
             raise HTTPException(404, f"there is no frame {frame} of the {role} trial (yet)")
         return _jpeg(take.pictures[frame])
 
-    # Last: their threads make environments, which changes Python's warning filters for a while, and
-    # all threads share these. FastAPI has filters of its own while it takes routes.
+    # Last: their threads make environments, which briefly changes Python's warning filters, and all
+    # threads share these. FastAPI sets its own filters while it adds routes.
     films = Films(lambda: Camera(study.environment_spec))
     what_ifs = WhatIfs(known, lambda: Camera(study.environment_spec))
     if start[0]:

@@ -25,7 +25,8 @@ from safemargin.monitor.steering import Steering
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.replay.pictures import drawing_environment, render
 from safemargin.web.fleet.agents import Agent, Status
-from safemargin.web.fleet.messages import MOST_ACTIONS, MOST_SCORES, Hello, Report
+from safemargin.web.fleet.fields import MOST_ACTIONS, MOST_SCORES
+from safemargin.web.fleet.messages import Hello, Report
 from safemargin.web.fleet.state import Fleet
 
 Env = gym.Env[Any, Any]
@@ -33,21 +34,21 @@ Env = gym.Env[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """What the agents run here are, and how fast."""
+    """The agents to run here, and their pace."""
 
     environment: EnvironmentSpec
     policy: Policy
     make_monitor: Callable[[], Monitor]
     agents: int
     speed: float
-    """Decisions a second of each."""
+    """Decisions a second of each agent."""
     seed: int = 0
     wait: float = 0.0
-    """Seconds that an agent that calls waits for somebody before it goes on."""
+    """Seconds that an agent that calls waits for somebody before it continues."""
 
 
 class _Shared(Policy):
-    """One policy for many threads: one at a time."""
+    """One policy for many threads, which use it one at a time."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -66,17 +67,19 @@ class _Shared(Policy):
 
 
 class LocalAgents:
-    """Starts the crew, and ends it."""
+    """Starts the crew and stops it."""
 
     def __init__(self, fleet: Fleet, crew: Crew) -> None:
         self.fleet = fleet
         self.crew = crew
-        self._policy = _Shared(crew.policy)
-        self._closing = threading.Event()
+        self.policy = _Shared(crew.policy)
+        """The one that all agents share."""
+        self.closing = threading.Event()
+        """Set once all are to end."""
         self._threads: list[threading.Thread] = []
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; the fleet hears of it on the loop."""
+        """Start the agents, which report to the fleet on the loop."""
         digits = len(str(self.crew.agents))
         for number in range(1, self.crew.agents + 1):
             runner = _Runner(self, loop, number, f"agent {number:0{digits}}")
@@ -85,25 +88,15 @@ class LocalAgents:
             thread.start()
 
     def stop(self) -> None:
-        """End; agents that compute are waited for a little."""
-        self._closing.set()
+        """Stop the agents; wait a few seconds for those that compute."""
+        self.closing.set()
         deadline = time.monotonic() + 3
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    @property
-    def closing(self) -> threading.Event:
-        """Set once all are to end."""
-        return self._closing
-
-    @property
-    def policy(self) -> Policy:
-        """The one that all share."""
-        return self._policy
-
 
 class _Runner:
-    """One agent: its environment, its monitor, and the way between it and the fleet."""
+    """One agent: its environment, its monitor, and its link to the fleet."""
 
     def __init__(
         self, crew: LocalAgents, loop: asyncio.AbstractEventLoop, number: int, name: str
@@ -131,7 +124,7 @@ class _Runner:
     # -- the agent's own thread --------------------------------------------------------------------
 
     def run(self) -> None:
-        """Episodes until the end; whatever breaks is told, and harms no other agent."""
+        """Run episodes until the end; a failure is reported and harms no other agent."""
         status: Status = "left"
         reason = ""
         try:
@@ -143,7 +136,7 @@ class _Runner:
                 env.close()
         except SafemarginError as error:
             status, reason = "died", str(error)
-        except Exception as error:  # noqa: BLE001  somebody else's environment or policy
+        except Exception as error:  # noqa: BLE001  the user's environment or policy
             status, reason = "died", describe_error(error)
         agent = self.agent
         if agent is not None:
@@ -169,7 +162,7 @@ class _Runner:
             self.name,
             f"local {id(self.crew)}",
             action_names=tuple(
-                name or f"action {first + place}" for place, name in enumerate(names[:MOST_ACTIONS])
+                name or f"action {first + i}" for i, name in enumerate(names[:MOST_ACTIONS])
             ),
             dimensions=dimensions,
             first_action=first,
@@ -196,7 +189,7 @@ class _Runner:
         while not self._ended:
             run = oversee(env, self.crew.policy, monitor, seed=first)
             self._one(run, env, episode)
-            first = None  # the environment draws its next start by itself
+            first = None  # the environment chooses its next start itself
             episode += 1
 
     @property
@@ -204,7 +197,7 @@ class _Runner:
         return self.crew.closing.is_set() or self.steering.stopped is not None
 
     def _one(self, run: Generator[Question, Any, Course], env: Env, episode: int) -> None:
-        """One episode."""
+        """Run one episode."""
         pause = 1 / self.crew.crew.speed
         due = time.monotonic()
         answer: Any = None
@@ -227,7 +220,7 @@ class _Runner:
                         space = env.action_space
                         answer = np.array(answer, space.dtype).reshape(space.shape or ())
                 if self._ended:
-                    break  # told to stop while it waited: it does nothing more
+                    break  # stopped while it waited
                 question = run.send(answer)
         except StopIteration:
             if self.agent is not None:
@@ -269,7 +262,7 @@ class _Runner:
         self._post(tell)
 
     def _picture(self, env: Env, *, urgent: bool) -> bytes | None:
-        """A picture, where somebody wants one by now."""
+        """Return a picture if somebody wants one by now."""
         every, now = self.steering.picture_every, time.monotonic()
         wanted = urgent or (every is not None and now - self._pictured >= every)
         if not self._draws or not wanted:
