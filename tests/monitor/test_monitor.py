@@ -44,6 +44,18 @@ def test_a_few_decisions_by_hand() -> None:
     assert watch.step([0.0, 1.0, 0.5]).margin == 2  # lists will do
 
 
+def test_a_report_holds_plain_values_and_a_reason_only_where_it_matters() -> None:
+    watch = monitor()
+    calm, call, unknown = (watch.step(scores(proxy)) for proxy in (0, 2, np.nan))
+    flags = {"call": False, "outside": False, "muted": False, "void": False}
+    assert calm.report() == {"margin": 4, "proxy": 0.0, **flags, "why": ""}
+    expected = {"margin": 1, "proxy": 2.0, **flags, "call": True, "why": "margin 1, below 2"}
+    assert call.report() == expected
+    assert unknown.report()["proxy"] is None
+    assert unknown.report()["why"] == unknown.why
+    assert calm._replace(void=True).report()["why"].startswith("margin 4; the guarantee is void")
+
+
 def test_without_hysteresis_and_with_a_pause() -> None:
     plain = monitor(release_at=2)
     assert [plain.step(scores(p)).call for p in (2, 1, 2, 1)] == [True, False, True, False]

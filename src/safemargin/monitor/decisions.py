@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
 from safemargin.margins.lookup import Margins
@@ -104,6 +105,18 @@ class Decision(NamedTuple):
         """One sentence."""
         text = _why(self)
         return f"{text}; {VOID}" if self.void else text
+
+    def report(self) -> dict[str, Any]:
+        """Return the plain values that a watched fleet is sent; `why` only where it matters."""
+        return {
+            "margin": self.margin,
+            "proxy": finite_or_none(self.proxy),
+            "call": self.call,
+            "outside": self.outside,
+            "muted": self.muted,
+            "void": self.void,
+            "why": self.why if self.call or self.outside or self.void else "",
+        }
 
 
 def _why(decision: Decision) -> str:
@@ -202,12 +215,11 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts; what is not finite is null."""
-        proxy = self.proxy if self.proxy is not None and np.isfinite(self.proxy) else None
         return {
             "kind": self.kind,
             "agent": self.agent,
             "step": self.step,
             "margin": self.margin,
-            "proxy": proxy,
+            "proxy": None if self.proxy is None else finite_or_none(self.proxy),
             "why": self.why,
         }

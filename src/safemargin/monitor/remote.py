@@ -22,7 +22,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.plain import finite_or_none
 from safemargin.errors import InvalidInput, MissingExtra, OverseerLost
+from safemargin.monitor.decisions import Decision
 from safemargin.monitor.notifications import is_address
 from safemargin.monitor.steering import LOOK_AGAIN, OnLost, Steering, check_on_lost
 
@@ -134,7 +136,7 @@ class RemoteOverseer:
         """Whether nothing was heard from the server for `lost_after` seconds."""
         return time.monotonic() - self._heard_at > self.lost_after
 
-    def __call__(self, observation: Any, scores: Any, decision: Any, env: Any) -> Any:
+    def __call__(self, observation: Any, scores: Any, decision: Decision, env: Any) -> Any:
         """As the overseer of `Overseen`: the person's action, or None for the agent's own."""
         row = np.asarray(scores)
         discrete = hasattr(env.action_space, "n") and row.ndim == 1
@@ -153,7 +155,7 @@ class RemoteOverseer:
         own: Any,
         *,
         scores: npt.ArrayLike | None = None,
-        decision: Any = None,
+        decision: Decision | None = None,
         picture: Any = None,
     ) -> Any:
         """The action to take: the agent's `own`, or that of the person who has it.
@@ -200,7 +202,9 @@ class RemoteOverseer:
     ) -> None:
         self.close()
 
-    def _ask(self, own: Any, scores: Any, decision: Any, picture: Any) -> tuple[bool, Any]:
+    def _ask(
+        self, own: Any, scores: Any, decision: Decision | None, picture: Any
+    ) -> tuple[bool, Any]:
         """(True, a person's action), or (False, None): the agent's own."""
         step, self._step = self._step, self._step + 1
         report = self._report(step, own, scores, decision)
@@ -243,24 +247,17 @@ class RemoteOverseer:
             if self.patience is not None and self.steering.taken and not self.lost:
                 return False, None
 
-    def _report(self, step: int, own: Any, scores: Any, decision: Any) -> dict[str, Any]:
+    def _report(
+        self, step: int, own: Any, scores: Any, decision: Decision | None
+    ) -> dict[str, Any]:
         report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
         if scores is not None:
-            report["scores"] = [_finite(value) for value in np.ravel(scores).tolist()]
+            report["scores"] = [finite_or_none(value) for value in np.ravel(scores).tolist()]
         if own is not None:
             given = np.asarray(own)
             report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
         if decision is not None:
-            told = decision.call or decision.outside or decision.void
-            report |= {
-                "margin": int(decision.margin),
-                "proxy": _finite(float(decision.proxy)),
-                "call": bool(decision.call),
-                "outside": bool(decision.outside),
-                "muted": bool(decision.muted),
-                "void": bool(decision.void),
-                "why": decision.why if told else "",
-            }
+            report |= decision.report()
         return report
 
     def _show(self, step: int, picture: Any) -> None:
@@ -383,7 +380,3 @@ class RemoteOverseer:
             if not self._answered.is_set():
                 self._refused = self.last_error
                 self._answered.set()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recordings
@@ -45,9 +46,7 @@ class CriticalMoment:
             "steps": self.steps,
             "proxy": self.proxy.tolist() if isinstance(self.proxy, np.ndarray) else self.proxy,
             "losses": self.losses.tolist(),
-            "half_widths": [
-                width if np.isfinite(width) else None for width in self.half_widths.tolist()
-            ],
+            "half_widths": [finite_or_none(width) for width in self.half_widths.tolist()],
             "command": self.command,
             "picture": shown,
         }

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Floats, Measurement, Moment
 from safemargin.engines import Job, MomentTask, available_cores
 from safemargin.engines.processes import ProcessEngine
@@ -83,7 +84,7 @@ class WhatIf:
                     "n": found.n,
                     "losses": found.losses.tolist(),
                     "mean": found.mean,
-                    "half_width": found.half_width if np.isfinite(found.half_width) else None,
+                    "half_width": finite_or_none(found.half_width),
                     "exact": found.exact,
                     "roles": found.roles,
                 }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Array
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recording, Recordings
@@ -65,7 +65,7 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
             {
                 "n": found.estimate.n,
                 "mean": found.estimate.mean,
-                "half_width": _finite(found.estimate.half_width),
+                "half_width": finite_or_none(found.estimate.half_width),
                 "exact": found.estimate.exact,
             }
             for found in recordings.measured(recording.name)
@@ -97,15 +97,11 @@ def starting_place(
     return worst.name, worst.peak_step
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def short(values: Array, digits: int = 6) -> list[Any]:
     """Numbers with as many digits as a chart can show; None for what is not finite."""
     if values.ndim > 1:
         return [short(row, digits) for row in values]
     return [
-        _finite(float(f"{value:.{digits}g}"))
+        finite_or_none(float(f"{value:.{digits}g}"))
         for value in np.asarray(values, dtype=np.float64).tolist()
     ]

@@ -22,13 +22,4 @@ def judged(agent: Agent, report: Report, before: Report | None) -> Report:
             "one, or give the agent a monitor"
         )
     said: Decision = agent.monitor.step(np.array(report.scores))
-    return replace(
-        report,
-        margin=said.margin,
-        proxy=said.proxy if said.proxy - said.proxy == 0 else None,
-        call=said.call,
-        outside=said.outside,
-        muted=said.muted,
-        void=said.void,
-        why=said.why if said.call or said.outside or said.void else "",
-    )
+    return replace(report, **said.report())

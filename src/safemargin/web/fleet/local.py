@@ -240,21 +240,14 @@ class _Runner:
 
     def _report(self, question: Question, env: Env, episode: int, *, waits: bool = False) -> None:
         decision, scores = question.decision, np.ravel(question.scores)
-        finite = decision.proxy - decision.proxy == 0
         proposed = question.proposed
         report = Report(
             episode,
             question.step,
             tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
             int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
-            decision.margin,
-            decision.proxy if finite else None,
-            decision.call,
-            decision.outside,
-            decision.muted,
-            decision.void,
-            decision.why if decision.call or decision.outside or decision.void else "",
-            waits,
+            waits=waits,
+            **decision.report(),
         )
         picture = self._picture(env, urgent=decision.began)
         fleet, agent = self.crew.fleet, self.agent
