@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from safemargin.criticality.rollouts import native_action
+from safemargin.criticality.replaying import Replay
 from safemargin.environments import EnvironmentSpec, Snapshot, make_simulator
 from safemargin.environments.lean import AtariSimulator, atari_stack
 from safemargin.environments.simulator import Env, close_environment
@@ -45,7 +46,7 @@ class Camera:
         self.jumps = plain_atari
         """Whether any step is near: states are kept on the way."""
         self._recording: Recording | None = None
-        self._step = 0
+        self._replay: Replay | None = None
         self._shown: Picture | None = None
         self._keyframes: dict[int, tuple[Snapshot, Picture]] = {}
 
@@ -65,16 +66,17 @@ class Camera:
 
     def look(self, recording: Recording, step: int) -> Picture:
         """What there is to see before the action of a step; at `steps`, after the last one."""
-        if recording is not self._recording:
-            self._keyframes.clear()
-            self._recording = recording
-            self._begin(recording)
-        reachable = [place for place in self._keyframes if place <= step]
-        nearest = max(reachable, default=0)
-        if step < self._step or nearest > self._step:
-            self._return_to(recording, nearest)
-        while self._step < step:
-            self._advance(recording)
+        replay = self._replay
+        if replay is None or recording is not self._recording:
+            replay = self._start(recording)
+        nearest = max((kept for kept in self._keyframes if kept <= step), default=0)
+        if step < replay.step or nearest > replay.step:
+            self._return_to(replay, nearest)
+        while replay.step < step:
+            replay.advance()
+            self._shown = None
+            if replay.step % KEYFRAME == 0:
+                self._keep(replay.step)
         return self.picture()
 
     def picture(self) -> Picture:
@@ -89,45 +91,33 @@ class Camera:
 
     def forget(self) -> None:
         """Something else was done with the simulator: the next look begins at the start."""
-        self._recording, self._shown = None, None
+        self._recording = self._replay = self._shown = None
 
-    def _begin(self, recording: Recording) -> None:
-        """Go to the first step of an episode, through the lives before it."""
-        simulator = self.simulator
-        simulator.reset(recording.episode.seed)
-        for actions in recording.earlier_lives:
-            for action in actions:
-                if simulator.ended:
-                    raise _differs(recording, 0)
-                simulator.step(native_action(action), watched=False)
-            if not simulator.game_goes_on:
-                raise _differs(recording, 0)
-            simulator.next_life()
-        self._step, self._shown = 0, None
-        self._keep()
+    def _start(self, recording: Recording) -> Replay:
+        """Go to the first step of another recording."""
+        self._keyframes.clear()
+        self._recording = recording
+        self._replay = Replay(
+            self.simulator, recording.episode, recording.earlier_lives, partial(_differs, recording)
+        )
+        self._return_to(self._replay, 0)
+        return self._replay
 
-    def _return_to(self, recording: Recording, step: int) -> None:
+    def _return_to(self, replay: Replay, step: int) -> None:
+        """Go back to a keyframe, or to the first step where there is none."""
         if step in self._keyframes:
             snapshot, self._shown = self._keyframes[step]
             self.simulator.restore(snapshot)
-            self._step = step
+            replay.step = step
         else:
-            self._begin(recording)
+            replay.begin()
+            self._shown = None
+            self._keep(0)
 
-    def _advance(self, recording: Recording) -> None:
-        episode, step = recording.episode, self._step
-        taken = self.simulator.step(native_action(episode.actions[step]), watched=False)
-        self._step, self._shown = step + 1, None
-        last = step == episode.steps - 1
-        if taken.reward != episode.rewards[step] or (self.simulator.ended and not last):
-            raise _differs(recording, step)
-        if self._step % KEYFRAME == 0:
-            self._keep()
-
-    def _keep(self) -> None:
-        if self.jumps and self._step not in self._keyframes:
+    def _keep(self, step: int) -> None:
+        if self.jumps and step not in self._keyframes:
             # With the picture: an emulator's screen is not part of its state.
-            self._keyframes[self._step] = self.simulator.save(), self.picture()
+            self._keyframes[step] = self.simulator.save(), self.picture()
 
 
 def encode(picture: Picture) -> bytes:
