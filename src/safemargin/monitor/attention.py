@@ -80,6 +80,11 @@ class Attention:
     estimand: Estimand
     notes: tuple[str, ...]
 
+    @property
+    def agents_text(self) -> str:
+        """How many agents, for people: '1 agent' or '12 agents'."""
+        return "1 agent" if self.agents == 1 else f"{self.agents:,} agents"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and texts."""
         return asdict(self)
