@@ -404,7 +404,7 @@ def test_every_decision_of_an_episode_is_as_likely_to_be_kept() -> None:
     watch = monitor(table)
     for proxy in np.repeat([[0.0, 1.0, 2.0, 3.0]], 3000, axis=0).T:
         watch.step(np.stack([np.zeros(3000), proxy], axis=1))
-    _, counts = np.unique(watch._draws.kept, return_counts=True)
+    _, counts = np.unique(watch._reservoirs.kept, return_counts=True)
     assert counts.tolist() == pytest.approx([750] * 4, abs=120)
 
 

@@ -14,7 +14,7 @@ import safemargin as sm
 from safemargin.errors import InvalidInput, StudyMismatch
 from safemargin.margins.natural_proxies import summarise
 from safemargin.monitor.monitor import Monitor
-from safemargin.monitor.overseen import Course
+from safemargin.monitor.overseen import Outcome
 from safemargin.monitor.overseers import Lookahead, OtherPolicy, Terminal
 
 
@@ -129,7 +129,7 @@ def test_the_generator_takes_answers() -> None:
             seen.append((question.step, question.decision.margin, question.proposed))
             question = run.send(1 if question.step == 3 else None)
     assert seen == [(0, 2, 0), (1, 1, 0), (2, 0, 0), (3, 0, 0)]
-    assert stop.value.value == Course(4, 3.0, True, False, 1, 3, 1)
+    assert stop.value.value == Outcome(4, 3.0, True, False, 1, 3, 1)
     steps = [
         each.step for each in sm.oversee(short_chain(), always_first, watch(), only_calls=True)
     ]

@@ -24,7 +24,7 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
 from safemargin.margins.natural_proxies import NaturalProxies
-from safemargin.monitor.reservoir import fresh
+from safemargin.monitor.reservoir import new_generator
 
 BINS = 10
 FEWEST_IN_A_BIN = 5
@@ -91,7 +91,7 @@ class DriftTest:
         self._wealth = np.zeros(len(TILTS) + len(MEMORIES))  # [bettors] what is at stake
         self._cash = 1.0
         self._evidence = 1.0
-        self._random = fresh(1, seed)
+        self._random = new_generator(1, seed)
 
     @property
     def state(self) -> Drift:

@@ -16,7 +16,7 @@ from safemargin.margins.lookup import Margins
 from safemargin.monitor.decisions import Decision, Decisions, Event, make_rule
 from safemargin.monitor.drift import FEWEST_EPISODES, Drift, DriftTest
 from safemargin.monitor.live_proxy import LiveProxy
-from safemargin.monitor.reservoir import ManyDraws, SingleDraws
+from safemargin.monitor.reservoir import FleetReservoir, Reservoir
 
 Listener = Callable[[Event], Any]
 
@@ -88,7 +88,7 @@ class Monitor:
         if natural is not None and natural.count >= FEWEST_EPISODES:
             self._drift = DriftTest(natural, false_alarms=false_alarms, seed=seed)
         self._agents: int | None = None  # 0: a single one, whose scores have no axis for agents
-        self._on, self._silent, self._draw = False, 0, SingleDraws(seed)  # of a single one
+        self._on, self._silent, self._reservoir = False, 0, Reservoir(seed)  # of a single one
         self._seed = seed
 
     def check(self, policy: Any = None, environment: str | None = None) -> None:
@@ -175,7 +175,7 @@ class Monitor:
             self._on = call
         void = False
         if drift is not None:
-            if usable and self._draw.see(proxy) == self._block:
+            if usable and self._reservoir.see(proxy) == self._block:
                 self._close([0], counted=True)
             void = drift.fired
         began = call and not on
@@ -216,7 +216,7 @@ class Monitor:
             np.copyto(silent, rule.pause, where=ended)
         np.copyto(on, out.call)
         if self._drift is not None:
-            self._draws.see(out.proxy, usable)
+            self._reservoirs.see(out.proxy, usable)
             if self._block is not None and (self.steps + 1) % self._block == 0:
                 self._close(range(len(out)), counted=True)
             out.void = self._drift.fired
@@ -254,9 +254,9 @@ class Monitor:
         if self._drift is None:
             return
         if self._agents == 0:
-            values = self._draw.end(counted=counted)
+            values = self._reservoir.end(counted=counted)
         else:
-            values = self._draws.end(agents, counted=counted)
+            values = self._reservoirs.end(agents, counted=counted)
         for value in values:
             if not self._drift.fired and self._drift.add(value):
                 self._send(Event("drift", -1, self.steps, None, None, self._drift.state.why))
@@ -276,7 +276,7 @@ class Monitor:
             np.zeros(agents, dtype=bool) for _ in range(5)
         )
         self._silences, self._limits = (np.zeros(agents, dtype=np.int64) for _ in range(2))
-        self._draws = ManyDraws(agents, self._seed)
+        self._reservoirs = FleetReservoir(agents, self._seed)
         self._decisions = Decisions.of(agents, self.rule)
         self._agents = agents
 

@@ -41,7 +41,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Outcome:
     """How an episode went."""
 
     steps: int
@@ -162,7 +162,7 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
             )
         taken = proposed if answer is None else answer
         observation, reward, terminated, truncated, info = self.env.step(taken)
-        said = _told(question, proposed, taken, asked=asked)
+        said = _oversight_info(question, proposed, taken, asked=asked)
         if terminated or truncated:
             self._question = None
             self._agent.end()
@@ -178,7 +178,7 @@ def oversee(
     *,
     seed: int | None = None,
     only_calls: bool = False,
-) -> Generator[Question, Any, Course]:
+) -> Generator[Question, Any, Outcome]:
     """One episode as a plain generator: yields each decision before it is acted upon.
 
     Send an action to overrule the agent; going on without one lets it act. `only_calls` yields
@@ -206,10 +206,12 @@ def oversee(
             agent.end()
         else:  # given up half-way
             monitor.end_episode(counted=False)
-    return Course(step, total, terminated, truncated, calls, called, overruled)
+    return Outcome(step, total, terminated, truncated, calls, called, overruled)
 
 
-def _told(question: Question, proposed: Any, taken: Any, *, asked: bool) -> dict[str, Any]:
+def _oversight_info(
+    question: Question, proposed: Any, taken: Any, *, asked: bool
+) -> dict[str, Any]:
     """What `info["oversight"]` holds."""
     decision = question.decision
     return {

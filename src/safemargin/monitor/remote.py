@@ -350,7 +350,7 @@ class RemoteOverseer:
                 if kind == "welcome":
                     # What the last connection said is no longer sure; the server says it anew.
                     if not message.get("taken"):
-                        self.steering.heard({"kind": "free"})
+                        self.steering.receive({"kind": "free"})
                     self._answered.set()
                 elif kind == "beat":
                     self.acknowledged = int(message.get("decisions", 0))
@@ -359,7 +359,7 @@ class RemoteOverseer:
                     if kind == "closed":
                         self._refuse()
                 else:
-                    self.steering.heard(message)
+                    self.steering.receive(message)
         except Exception as error:  # noqa: BLE001
             self._note(error)
         finally:

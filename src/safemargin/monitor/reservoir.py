@@ -12,12 +12,12 @@ from safemargin.core.records import Floats
 from safemargin.core.seeding import Purpose, stream
 
 
-def fresh(key: int, seed: int | None) -> np.random.Generator:
+def new_generator(key: int, seed: int | None) -> np.random.Generator:
     """A generator of one's own, apart from those of a fit; without a seed, different every time."""
     return np.random.default_rng() if seed is None else stream(seed, Purpose.MONITOR, key)
 
 
-class SingleDraws:
+class Reservoir:
     """Of one agent."""
 
     def __init__(self, seed: int | None = None) -> None:
@@ -39,7 +39,7 @@ class SingleDraws:
         return values
 
 
-class ManyDraws:
+class FleetReservoir:
     """Of many agents.
 
     Short episodes end first, so taking values as they come would prefer them. Every episode draws
@@ -51,7 +51,7 @@ class ManyDraws:
         self.kept: Floats = np.zeros(agents)  # [agents]
         self._uniforms: Floats = np.zeros(agents)  # [agents]
         self._taken = np.zeros(agents, dtype=bool)  # [agents]
-        self._generator = fresh(2, seed)
+        self._generator = new_generator(2, seed)
         self._tickets = np.arange(agents)  # [agents]
         self._next_ticket, self._expected = agents, 0
         self._waiting: dict[int, float | None] = {}

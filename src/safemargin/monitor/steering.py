@@ -38,7 +38,7 @@ class Steering:
         self._answer: tuple[int, int, Any] | None = None  # episode, step, action
         self._changed = threading.Condition()
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         """Take in one message of the server; an unknown one is passed over."""
         kind = message.get("kind")
         with self._changed:

@@ -14,8 +14,8 @@ from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recordings
-from safemargin.replay.stills import Wanted, take_stills
-from safemargin.replay.summaries import Outline
+from safemargin.replay.stills import StillRequest, take_stills
+from safemargin.replay.summaries import EpisodeSummary
 from safemargin.study.study import Study
 
 
@@ -57,13 +57,13 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
 
     Of copies, which agree in proxy and losses to the last bit, only one.
     """
-    by_name = {outline.name: outline for outline in recordings.outlines()}
+    by_name = {summary.name: summary for summary in recordings.summaries()}
     tuples = study.tuples()
     names = _episode_names(study, len(tuples))
     found: list[CriticalMoment] = []
     seen: set[bytes] = set()
     for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
-        outline, step = by_name[names[row]], int(tuples.steps[row])
+        summary, step = by_name[names[row]], int(tuples.steps[row])
         proxy = tuples.proxies[row]
         looks = np.asarray(proxy).tobytes() + tuples.criticalities[row].tobytes()
         if len(found) == top:
@@ -73,13 +73,13 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
         seen.add(looks)
         found.append(
             CriticalMoment(
-                episode=outline.name,
+                episode=summary.name,
                 step=step,
-                steps=outline.steps,
+                steps=summary.steps,
                 proxy=float(proxy) if np.ndim(proxy) == 0 else np.asarray(proxy),
                 losses=tuples.criticalities[row],
                 half_widths=tuples.half_widths[row],
-                command=_explore(study, recordings, outline, step),
+                command=_explore(study, recordings, summary, step),
             )
         )
     return found
@@ -96,7 +96,7 @@ def with_pictures(
         spec = study.environment_spec
     except InvalidInput as error:
         return moments, f"no pictures: {error}"
-    wanted = [Wanted(recordings.open(moment.episode), moment.step) for moment in moments]
+    wanted = [StillRequest(recordings.open(moment.episode), moment.step) for moment in moments]
     stills = take_stills(spec, wanted, advance)
     shown = [
         replace(moment, picture=still.jpeg) for moment, still in zip(moments, stills, strict=True)
@@ -104,8 +104,8 @@ def with_pictures(
     return shown, next((still.fault for still in stills if still.fault is not None), None)
 
 
-def _explore(study: Study, recordings: Recordings, outline: Outline, step: int) -> str:
-    name = outline.name if recordings.has_lives else f'"{outline.phase} {outline.index}"'
+def _explore(study: Study, recordings: Recordings, summary: EpisodeSummary, step: int) -> str:
+    name = summary.name if recordings.has_lives else f'"{summary.phase} {summary.index}"'
     return f"safemargin explore {shlex.quote(str(study.path))} --episode {name} --step {step}"
 
 

@@ -21,7 +21,7 @@ from safemargin.policies.proxies import single_values
 from safemargin.replay.captions import ClipPainter, contact_sheet
 from safemargin.replay.pictures import Camera, Picture
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.summaries import Outline, told_above
+from safemargin.replay.summaries import EpisodeSummary, steps_above_note
 from safemargin.replay.video import find_ffmpeg, write_video
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
@@ -51,7 +51,7 @@ class Highlight:
         return self.outside, self.margin or 0, -self.proxy
 
     @property
-    def told_margin(self) -> str:
+    def margin_text(self) -> str:
         """The margin for people; empty where there are none."""
         if self.outside:
             return "margin ?"
@@ -63,7 +63,7 @@ class Highlight:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Granted:
+class StepMargins:
     """The margins of an episode."""
 
     margins: npt.NDArray[np.int64]  # [steps]
@@ -75,7 +75,7 @@ class Granted:
         return np.where(self.outside, np.inf, self.margins)
 
     @property
-    def told(self) -> list[str]:
+    def texts(self) -> list[str]:
         """For people."""
         return [
             "?" if outside else str(margin)
@@ -135,10 +135,10 @@ def write_highlights(
             clip = target / f"{place + 1:02}-{moment.episode}-step-{moment.step}.mp4"
             title = recordings.title(moment.episode)
             values = recording.episode.proxies[study.default_proxy]
-            granted = None if margins is None else _granted(margins, values, tolerance)
+            granted = None if margins is None else _step_margins(margins, values, tolerance)
             picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
             caption = f"step {moment.step:,}, proxy {moment.proxy:.4g}"
-            caption += f", {moment.told_margin}" if moment.told_margin else ""
+            caption += f", {moment.margin_text}" if moment.margin_text else ""
             caption += "\nabove every measured proxy" if moment.outside else ""
             stills.append((picture, f"{title}\n{caption}"))
             clips.append(clip)
@@ -148,7 +148,7 @@ def write_highlights(
     sheet = target / "contact-sheet.png"
     with written_whole(sheet) as whole:
         contact_sheet(stills).save(whole)
-    above = None if margins is None else told_above(recordings.outlines())
+    above = None if margins is None else steps_above_note(recordings.summaries())
     if above is not None:
         notes = (*notes, above)
     if len(moments) < top:
@@ -174,10 +174,10 @@ def choose_highlights(
     and moments at which the policy's scores are those of a moment that is in already: copies.
     """
     found: list[Highlight] = []
-    for outline in recordings.outlines():
-        if outline.eligible:
-            recording = recordings.open(outline.name)
-            found += _best_of(recording, outline, study, margins, tolerance, top=top, apart=apart)
+    for summary in recordings.summaries():
+        if summary.eligible:
+            recording = recordings.open(summary.name)
+            found += _best_of(recording, summary, study, margins, tolerance, top=top, apart=apart)
     found.sort(key=lambda each: each.rank)
     if not found:
         raise StudyIncomplete(
@@ -198,7 +198,7 @@ def choose_highlights(
 
 def _best_of(
     recording: Recording,
-    outline: Outline,
+    summary: EpisodeSummary,
     study: Study,
     margins: Margins | None,
     tolerance: float,
@@ -208,10 +208,10 @@ def _best_of(
 ) -> list[Highlight]:
     values = recording.episode.proxies[study.default_proxy]
     proxies = single_values(values)
-    last = outline.steps - study.settings.excluded_steps
-    steps = np.arange(outline.opening, last)
-    granted = None if margins is None else _granted(margins, values, tolerance)
-    ranks = np.zeros(outline.steps) if granted is None else granted.ranks
+    last = summary.steps - study.settings.excluded_steps
+    steps = np.arange(summary.opening, last)
+    granted = None if margins is None else _step_margins(margins, values, tolerance)
+    ranks = np.zeros(summary.steps) if granted is None else granted.ranks
     order = steps[np.lexsort((-proxies[steps], ranks[steps]))]
     chosen: list[int] = []
     for step in order.tolist():
@@ -238,7 +238,7 @@ def _film(
     path: Path,
     title: str,
     proxies: Floats,  # [steps]
-    granted: Granted | None,
+    granted: StepMargins | None,
 ) -> Picture:
     """Write one clip; returns the moment's own picture."""
     first = max(0, moment.step - BEFORE)
@@ -247,7 +247,7 @@ def _film(
     painter = ClipPainter(
         title=f"{title}, step {{step}}",
         proxies=proxies[first : last + 1],
-        margins=None if granted is None else granted.told[first : last + 1],
+        margins=None if granted is None else granted.texts[first : last + 1],
         first_step=first,
         moment=moment.step,
         size=(pictures[0].shape[0], pictures[0].shape[1]),
@@ -273,7 +273,7 @@ def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str
     return margins, ()
 
 
-def _granted(margins: Margins, values: Floats, tolerance: float) -> Granted:
+def _step_margins(margins: Margins, values: Floats, tolerance: float) -> StepMargins:
     found = margins.lookup(values, tolerance)
     # Of a proxy that looks at n: where already the smallest n lies above.
-    return Granted(found.margin, single_values(values) > margins.bound.grid[0, -1])
+    return StepMargins(found.margin, single_values(values) > margins.bound.grid[0, -1])

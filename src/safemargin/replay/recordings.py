@@ -12,7 +12,7 @@ from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Pha
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
-from safemargin.replay.summaries import Glance, Outline
+from safemargin.replay.summaries import EpisodeSummary, SummaryMaker
 from safemargin.study.blobs import unpack
 from safemargin.study.study import Study
 
@@ -40,24 +40,24 @@ class Recordings:
         self.study = study
         self._lock = threading.RLock()
         self._fresh: dict[str, Recording] = {}
-        self._outlines: list[Outline] | None = None
+        self._summaries: list[EpisodeSummary] | None = None
         self._last: Recording | None = None
-        self._glance: Glance | None = None
+        self._maker: SummaryMaker | None = None
 
-    def outlines(self) -> list[Outline]:
+    def summaries(self) -> list[EpisodeSummary]:
         """Every episode with a step to look at, in the order of the study; fresh ones first."""
         with self._lock:
-            if self._outlines is None or self._glance is None:
-                self._glance = Glance(self.study)
-                self._outlines = list(self._stored_outlines(self._glance))
-            glance = self._glance
-            fresh = [self._fresh_outline(each, glance) for each in self._fresh.values()]
-            return fresh + self._outlines
+            if self._summaries is None or self._maker is None:
+                self._maker = SummaryMaker(self.study)
+                self._summaries = list(self._stored_summaries(self._maker))
+            maker = self._maker
+            fresh = [self._fresh_summary(each, maker) for each in self._fresh.values()]
+            return fresh + self._summaries
 
     @property
     def has_lives(self) -> bool:
         """Whether the environment ends an episode with each life of a game."""
-        return any(outline.life for outline in self.outlines())
+        return any(summary.life for summary in self.summaries())
 
     def open(self, name: str) -> Recording:
         """The recording of that name; InvalidInput where there is none."""
@@ -86,11 +86,11 @@ class Recordings:
         """
         if match := _TYPED.fullmatch(text.strip()):
             wanted = match[1] or "natural", int(match[2])
-            for outline in self.outlines():
-                if (outline.phase, outline.index) == wanted and (
-                    match[3] is None or outline.life == int(match[3])
+            for summary in self.summaries():
+                if (summary.phase, summary.index) == wanted and (
+                    match[3] is None or summary.life == int(match[3])
                 ):
-                    return outline.name
+                    return summary.name
         games = {phase: self._numbers(phase) for phase in get_args(Phase)}
         told = ", ".join(
             f"{phase} 0 to {max(numbers)}" for phase, numbers in games.items() if numbers
@@ -127,7 +127,7 @@ class Recordings:
 
     def moment(self, name: str) -> int | None:
         """The step of an episode that the study chose; None where it chose none."""
-        return next((each.moment_step for each in self.outlines() if each.name == name), None)
+        return next((each.moment_step for each in self.summaries() if each.name == name), None)
 
     def measured(self, name: str) -> list[Measurement]:
         """What the study measured at its moment of an episode, by increasing n."""
@@ -147,16 +147,16 @@ class Recordings:
 
     def _key(self, name: str) -> EpisodeKey:
         match = _NAME.fullmatch(name)
-        known = {outline.name for outline in self.outlines()}
+        known = {summary.name for summary in self.summaries()}
         if match is None or name not in known:
             raise InvalidInput(f"there is no episode {name!r} in the study {self.study.path}")
         phase: Any = match[1]
         return EpisodeKey(phase, int(match[2]), int(match[3] or 0))
 
     def _numbers(self, phase: str) -> list[int]:
-        return [outline.index for outline in self.outlines() if outline.phase == phase]
+        return [summary.index for summary in self.summaries() if summary.phase == phase]
 
-    def _stored_outlines(self, glance: Glance) -> Iterable[Outline]:
+    def _stored_summaries(self, maker: SummaryMaker) -> Iterable[EpisodeSummary]:
         rows = self.study.store.query(
             "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
             "proxies, step FROM episodes "
@@ -168,8 +168,8 @@ class Recordings:
         for row in rows:
             phase, index, life, seed, opening, steps, total, ended, fingerprint, blob, step = row
             name, values = f"{phase}-{index}-{life}", unpack(blob)
-            peak = glance.peak(values, opening)
-            yield Outline(
+            peak = maker.peak(values, opening)
+            yield EpisodeSummary(
                 name=name,
                 phase=phase,
                 index=index,
@@ -180,21 +180,21 @@ class Recordings:
                 total_reward=total,
                 ended=ended,
                 fingerprint=fingerprint,
-                eligible=glance.eligible(steps, opening),
+                eligible=maker.eligible(steps, opening),
                 eligible_steps=peak.steps,
                 steps_above=peak.above,
                 peak_step=peak.step,
                 peak_proxy=peak.proxy,
-                same_peak=glance.same_peak(name, peak, values),
+                same_peak=maker.same_peak(name, peak, values),
                 moment_step=step,
-                joins=glance.plays.joins(name, values, opening, fingerprint),
+                joins=maker.plays.joins(name, values, opening, fingerprint),
             )
 
-    def _fresh_outline(self, recording: Recording, glance: Glance) -> Outline:
+    def _fresh_summary(self, recording: Recording, maker: SummaryMaker) -> EpisodeSummary:
         episode = recording.episode
         opening = min(episode.opening, episode.steps - 1)
-        peak = glance.peak(episode.proxies[self.study.default_proxy], opening)
-        return Outline(
+        peak = maker.peak(episode.proxies[self.study.default_proxy], opening)
+        return EpisodeSummary(
             name=recording.name,
             phase="seed",
             index=episode.seed,
@@ -205,7 +205,7 @@ class Recordings:
             total_reward=float(episode.rewards.sum()),
             ended="cut" if episode.cut else "terminated" if episode.terminated else "truncated",
             fingerprint=episode.fingerprint,
-            eligible=glance.eligible(episode.steps, episode.opening),
+            eligible=maker.eligible(episode.steps, episode.opening),
             eligible_steps=peak.steps,
             steps_above=peak.above,
             peak_step=peak.step,

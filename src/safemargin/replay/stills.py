@@ -29,7 +29,7 @@ WORTH_A_HELPER = 5_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class StillRequest:
     """A picture to take."""
 
     recording: Recording
@@ -50,7 +50,9 @@ class Still:
 
 
 def take_stills(
-    spec: EnvironmentSpec, wanted: Sequence[Wanted], advance: Callable[[], None] = lambda: None
+    spec: EnvironmentSpec,
+    wanted: Sequence[StillRequest],
+    advance: Callable[[], None] = lambda: None,
 ) -> list[Still]:
     """The pictures in the order of the wishes; where it pays, several processes take them."""
     helpers = min(available_cores(), 1 + sum(each.cost for each in wanted) // WORTH_A_HELPER)
@@ -77,7 +79,7 @@ def take_stills(
     return stills
 
 
-def _share_out(wanted: Sequence[Wanted], helpers: int) -> list[list[int]]:
+def _share_out(wanted: Sequence[StillRequest], helpers: int) -> list[list[int]]:
     """Which pictures each helper takes: the dearest first, always to the least burdened."""
     shares: list[list[int]] = [[] for _ in range(max(helpers, 1))]
     burdens = [0] * len(shares)
@@ -111,12 +113,12 @@ def _listen(
 
 
 def _take(
-    spec: EnvironmentSpec, tasks: Sequence[tuple[int, Wanted]]
+    spec: EnvironmentSpec, tasks: Sequence[tuple[int, StillRequest]]
 ) -> Iterator[tuple[int, Still]]:
     try:
         camera = Camera(spec)
     except SafemarginError as error:
-        yield from ((place, Still(None, _told(error))) for place, _ in tasks)
+        yield from ((place, Still(None, _fault(error))) for place, _ in tasks)
         return
     try:
         for place, wanted in tasks:
@@ -124,12 +126,12 @@ def _take(
                 yield place, Still(encode(camera.look(wanted.recording, wanted.step)))
             except SafemarginError as error:
                 camera.forget()
-                yield place, Still(None, _told(error))
+                yield place, Still(None, _fault(error))
     finally:
         camera.close()
 
 
-def _told(error: SafemarginError) -> str:
+def _fault(error: SafemarginError) -> str:
     text = str(error)
     return text if text.startswith("no pictures") else f"no pictures: {text}"
 

@@ -17,7 +17,7 @@ from safemargin.study.study import Study
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class EpisodeSummary:
     """One line about an episode."""
 
     name: str
@@ -59,7 +59,7 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What the proxies of an episode say at a glance."""
+    """What the proxies of an episode say at a maker."""
 
     step: int
     proxy: float
@@ -67,7 +67,7 @@ class Peak:
     above: int
 
 
-class Glance:
+class SummaryMaker:
     """Looks over the proxies of one episode after another, in the order of the study."""
 
     def __init__(self, study: Study) -> None:
@@ -106,10 +106,10 @@ def highest_measured(study: Study) -> float:
     return float("inf") if len(proxies) < FEWEST_MOMENTS else float(single_values(proxies).max())
 
 
-def told_above(outlines: Sequence[Outline]) -> str | None:
+def steps_above_note(summaries: Sequence[EpisodeSummary]) -> str | None:
     """How many steps lie above every measured proxy; None where none does."""
-    above = sum(outline.steps_above for outline in outlines)
-    steps = sum(outline.eligible_steps for outline in outlines)
+    above = sum(summary.steps_above for summary in summaries)
+    steps = sum(summary.eligible_steps for summary in summaries)
     if not above:
         return None
     return (

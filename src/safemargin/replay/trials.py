@@ -19,7 +19,7 @@ from safemargin.replay.recordings import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Take:
+class PlayedTrial:
     """A trial as it went."""
 
     number: int
@@ -57,7 +57,7 @@ class TrialPlayer:
         number: int,
         *,
         stop: Callable[[], bool] = lambda: False,
-    ) -> Take:
+    ) -> PlayedTrial:
         """The trial of that number for n random actions, exactly as it was measured."""
         point = self._go_to(recording, step)
         keys = (*recording.episode.key.stream_keys, step)
@@ -96,7 +96,7 @@ class TrialPlayer:
         streams: Streams,
         number: int,
         stop: Callable[[], bool],
-    ) -> Take:
+    ) -> PlayedTrial:
         runner, simulator = self.runner, self.simulator
         simulator.restore(point.snapshot)
         if streams.environment is not None:
@@ -115,7 +115,7 @@ class TrialPlayer:
             rewards.append(simulator.step(action).reward)
             actions.append(action)
             pictures += self._look()
-        return Take(
+        return PlayedTrial(
             number=number,
             random_steps=min(len(uniforms), len(rewards)),
             rewards=np.array(rewards),

@@ -19,7 +19,7 @@ from safemargin.engines.processes import ProcessEngine
 from safemargin.errors import InvalidInput, NoPictures, SafemarginError
 from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.trials import Take, TrialPlayer
+from safemargin.replay.trials import PlayedTrial, TrialPlayer
 
 KEPT = 8
 """So many sets of played trials are kept; each takes a few megabytes."""
@@ -100,7 +100,7 @@ class Showing:
     what_if: WhatIf
     n: int
     state: State = "running"
-    takes: dict[str, Take] = field(default_factory=dict)
+    takes: dict[str, PlayedTrial] = field(default_factory=dict)
     fault: str | None = None
 
     def to_dict(self) -> dict[str, Any]:

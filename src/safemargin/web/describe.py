@@ -10,7 +10,7 @@ from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Array
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.summaries import told_above
+from safemargin.replay.summaries import steps_above_note
 from safemargin.study.plots import readable
 from safemargin.study.study import Study
 
@@ -40,8 +40,8 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "estimates_left": status.estimates_left,
         "start": {"episode": start[0], "step": start[1]},
         "has_lives": recordings.has_lives,
-        "steps_above": told_above(recordings.outlines()),
-        "episodes": [outline.to_dict() for outline in recordings.outlines()],
+        "steps_above": steps_above_note(recordings.summaries()),
+        "episodes": [summary.to_dict() for summary in recordings.summaries()],
     }
 
 
@@ -81,17 +81,17 @@ def starting_place(
     Where nobody names an episode and the environment has lives, one that was lost comes before one
     that was not; elsewhere an end does not tell a loss from a win, and the proxy alone decides.
     """
-    outlines = recordings.outlines()
+    summaries = recordings.summaries()
     if name is not None:
-        chosen = next(each for each in outlines if each.name == name)
+        chosen = next(each for each in summaries if each.name == name)
         if step is not None and not 0 <= step <= chosen.steps:
             raise InvalidInput(
                 f"there is no step {step:,} in {recordings.title(name)}; it has {chosen.steps:,}"
             )
         return chosen.name, chosen.peak_step if step is None else step
-    if not outlines:
+    if not summaries:
         return "", 0
-    able = [each for each in outlines if each.eligible] or outlines
+    able = [each for each in summaries if each.eligible] or summaries
     lost = [each for each in able if each.ended == "terminated" and recordings.has_lives]
     worst = max(lost or able, key=lambda each: (not each.beyond, each.peak_proxy))
     return worst.name, worst.peak_step

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import NoPictures, SafemarginError, told
 from safemargin.monitor.monitor import Monitor
-from safemargin.monitor.overseen import Course, Question, oversee
+from safemargin.monitor.overseen import Outcome, Question, oversee
 from safemargin.monitor.overseers import action_names
 from safemargin.monitor.pictures import as_picture
 from safemargin.monitor.steering import Steering
@@ -119,13 +119,13 @@ class _Runner:
     # -- as a link: called from the server's thread ------------------------------------------------
 
     def send(self, message: dict[str, Any]) -> None:
-        self.steering.heard(message)
+        self.steering.receive(message)
 
     def takes(self) -> bool:
         return not self._ended
 
     def close(self, why: str) -> None:
-        self.steering.heard({"kind": "stop", "why": why})
+        self.steering.receive({"kind": "stop", "why": why})
 
     # -- the agent's own thread --------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class _Runner:
     def _ended(self) -> bool:
         return self.crew.closing.is_set() or self.steering.stopped is not None
 
-    def _one(self, run: Generator[Question, Any, Course], env: Env, episode: int) -> None:
+    def _one(self, run: Generator[Question, Any, Outcome], env: Env, episode: int) -> None:
         """One episode."""
         pause = 1 / self.crew.crew.speed
         due = time.monotonic()
