@@ -40,7 +40,7 @@ def test_without_an_overseer_the_agent_is_only_watched() -> None:
     assert [each["outside"] for each in infos] == [False, False, False, True, True, True]
     assert infos[1]["why"] == "margin 1, below 2"
     assert not any(each["asked"] or each["overruled"] for each in infos)
-    with pytest.raises(InvalidInput, match="has not begun or has ended; reset the environment"):
+    with pytest.raises(InvalidInput, match="has not started or has ended; reset the environment"):
         env.step()
 
 
@@ -217,8 +217,8 @@ def test_a_person_at_the_terminal() -> None:
     assert person(None, np.array([2.0, 0.0]), decision, env) == 1
     assert shown[0] == "call: margin 1, below 2"
     assert shown[1].split() == ["0", "2"]
-    assert "'up' is no action of Discrete(2)" in shown
-    assert "'7' is no action of Discrete(2)" in shown
+    assert "'up' is not an action of Discrete(2)" in shown
+    assert "'7' is not an action of Discrete(2)" in shown
     assert person(None, np.array([2.0, 0.0]), decision, env) is None
     pendulum = gym.make("Pendulum-v1")
     assert person(None, np.zeros((2, 1)), decision, pendulum).tolist() == [0.5]

@@ -114,7 +114,7 @@ def test_tolerances_may_be_an_array_but_not_none_at_all(study: Path) -> None:
             for values in ([0.5, 2.0], np.array([0.5, 2.0], dtype=np.float32))
         ]
         assert json.dumps(found[0].to_dict()) == json.dumps(found[1].to_dict())
-        with pytest.raises(InvalidInput, match="give one tolerance or more"):
+        with pytest.raises(InvalidInput, match="tolerances is empty; give one or more"):
             sm.simulate_oversight(opened, tolerances=[], confidence=0.8)
 
 

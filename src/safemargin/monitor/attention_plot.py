@@ -1,4 +1,4 @@
-"""What calling costs and catches, as a picture; the only module here that loads matplotlib."""
+"""A figure of what calling costs and catches; the only module here that loads matplotlib."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from safemargin.study.plots import COLOURS, percent
 
 
 def attention_figure(attention: Attention) -> Figure:
-    """Calls an hour, and share of decisions called, against what was caught."""
+    """Plot what was caught against calls per hour and against the share of decisions called."""
     figure = Figure(figsize=(8.6, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    what = _most_telling(attention)
+    what = _events_to_draw(attention)
     colours = matplotlib.colormaps[COLOURS]
     count = len(attention.tolerances)
     named: tuple[list[tuple[float, float]], list[tuple[float, float]]] = [], []
-    for place, tolerance in enumerate(attention.tolerances):
+    for index, tolerance in enumerate(attention.tolerances):
         rows = [row for row in attention.rows if row.tolerance == tolerance]
-        colour = colours(0.05 + 0.8 * place / max(count - 1, 1))
+        colour = colours(0.05 + 0.8 * index / max(count - 1, 1))
         label = f"tolerance {tolerance:g}"
         per_hour = [row.calls_per_hour for row in rows]
         _draw(left, rows, per_hour, what, colour, label, named[0])
@@ -56,34 +56,34 @@ def attention_figure(attention: Attention) -> Figure:
 def _draw(
     axes: Axes,
     rows: list[AttentionRow],
-    places: list[float],
+    costs: list[float],
     what: str,
     colour: tuple[float, float, float, float],
     label: str,
     named: list[tuple[float, float]],
 ) -> None:
-    """One tolerance; `named` holds where thresholds have been written already."""
-    drawn = [(place, row) for place, row in zip(places, rows, strict=True) if place > 0]
-    across = [place for place, _ in drawn]
+    """Draw one tolerance; `named` holds the positions of the labels drawn so far."""
+    drawn = [(cost, row) for cost, row in zip(costs, rows, strict=True) if cost > 0]
+    across = [cost for cost, _ in drawn]
     shares = [_share(row, what) for _, row in drawn]
     axes.plot(across, shares, marker="o", markersize=4, color=colour, label=label)
     if what != "measured loss":
         chances = [_events(row, what).by_chance for _, row in drawn]
         axes.plot(across, chances, color=colour, linewidth=1.2, linestyle=(0, (1, 1.3)))
-    for (place, row), share in zip(drawn, shares, strict=True):
-        spot = math.log10(place), share
-        # Thresholds that fall onto one another would be unreadable: the first is named.
+    for (cost, row), share in zip(drawn, shares, strict=True):
+        spot = math.log10(cost), share
+        # Overlapping labels would be unreadable: only the first is drawn.
         if any(abs(spot[0] - x) < 0.12 and abs(spot[1] - y) < 0.06 for x, y in named):
             continue
         named.append(spot)
         axes.annotate(
-            str(row.call_at), (place, share), xytext=(3, 4), textcoords="offset points",
+            str(row.call_at), (cost, share), xytext=(3, 4), textcoords="offset points",
             fontsize=8, color=colour,
         )  # fmt: skip
 
 
-def _most_telling(attention: Attention) -> str:
-    """Which events to draw: ends of episodes, else setbacks, else what was measured."""
+def _events_to_draw(attention: Attention) -> str:
+    """Choose the events: ends of episodes, else setbacks, else the measured loss."""
     first = attention.rows[0]
     if first.ends is not None:
         return "ends"
