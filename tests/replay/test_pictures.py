@@ -196,7 +196,7 @@ def test_recordings_are_found_by_what_people_type(recordings: Recordings) -> Non
     with pytest.raises(InvalidInput, match="has no episode '400'; it has natural 0 to"):
         recordings.find("400")
     assert recordings.find("natural: 4") == recordings.find(" 4.0 ") == "natural-4-0"
-    asked = "ask for a number (of the natural ones), 'spread 3', or a name such as natural-17-0"
+    asked = "give a number (of a natural episode), 'spread 3', or a name like natural-17-0"
     known = {summary.name for summary in recordings.summaries()}
     assert {"spread-3-0", "spread-1-0", "spread-2-0"} <= known
     for wrong in ("banana 3", "-1", "seed 2", "natural-3-1", "spread", "", "3 0 0", "9" * 5000):

@@ -1,4 +1,4 @@
-"""The most critical of the moments that a study has measured, and what was seen there."""
+"""The most critical of a study's measured moments, with pictures."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class CriticalMoment:
     episode: str
     step: int
     steps: int
-    """Of its episode."""
+    """Length of its episode."""
     proxy: float | Floats  # [n] where the proxy looks at n
     losses: Floats  # [n] the mean loss for each n
     half_widths: Floats  # [n]
     command: str
-    """What opens this moment in the explorer."""
+    """The command that opens this moment in the explorer."""
     picture: bytes | None = None
     """JPEG, or None where there is none."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; the picture as a data address."""
+        """Return plain values for JSON; the picture is a data URL."""
         shown = None
         if self.picture is not None:
             shown = "data:image/jpeg;base64," + base64.b64encode(self.picture).decode()
@@ -53,9 +53,9 @@ class CriticalMoment:
 
 
 def most_critical(study: Study, recordings: Recordings, top: int) -> list[CriticalMoment]:
-    """The moments that lose most, averaged over all n.
+    """Return the moments with the greatest loss, averaged over all n.
 
-    Of copies, which agree in proxy and losses to the last bit, only one.
+    Of identical moments, which agree in proxy and losses to the last bit, only one is kept.
     """
     by_name = {summary.name: summary for summary in recordings.summaries()}
     tuples = study.tuples()
@@ -91,7 +91,7 @@ def with_pictures(
     moments: list[CriticalMoment],
     advance: Callable[[], None],
 ) -> tuple[list[CriticalMoment], str | None]:
-    """The moments as they looked, as far as that can be shown, and why not where it cannot."""
+    """Return the moments with pictures, and why some are missing (None: none is)."""
     try:
         spec = study.environment_spec
     except InvalidInput as error:
@@ -110,7 +110,7 @@ def _explore(study: Study, recordings: Recordings, summary: EpisodeSummary, step
 
 
 def _episode_names(study: Study, count: int) -> list[str]:
-    """The episode of each row of `study.tuples()`: they are in the same order."""
+    """Return the episode of each row of `study.tuples()`, in the same order."""
     rows = study.store.query(
         "SELECT phase, episode, life FROM estimates GROUP BY phase, episode, life "
         "HAVING COUNT(*) = ? ORDER BY phase, episode, life",

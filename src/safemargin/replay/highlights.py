@@ -1,4 +1,4 @@
-"""Short clips around the moments of lowest margin, and one sheet with all of them."""
+"""Short clips around the moments of lowest margin, and a contact sheet of them all."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ BEFORE, AFTER = 30, 45
 """Steps of a clip before and after its moment."""
 
 HELD = 0.8
-"""Seconds for which a clip stands still at its moment."""
+"""Seconds for which a clip pauses at its moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """One moment worth a look."""
+    """One moment worth watching."""
 
     episode: str
     step: int
     proxy: float
     margin: int | None
-    """None where the study allows no margins: then the proxy alone decides."""
+    """None where the study has no margins, so that the proxy alone decides."""
     outside: bool = False
-    """Its proxy lies above every measured one: the margin is 0 because nothing is known."""
+    """The proxy lies above every measured one: the margin is 0 because nothing is known."""
 
     @property
     def rank(self) -> tuple[bool, int, float]:
-        """Lowest margin first, then highest proxy; what nothing is known about comes last."""
+        """Sort key: lowest margin first, then highest proxy; unknown margins come last."""
         return self.outside, self.margin or 0, -self.proxy
 
     @property
     def margin_text(self) -> str:
-        """The margin for people; empty where there are none."""
+        """The margin as shown to people; empty where there is none."""
         if self.outside:
             return "margin ?"
         return "" if self.margin is None else f"margin {self.margin}"
@@ -64,19 +64,19 @@ class Highlight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepMargins:
-    """The margins of an episode."""
+    """The margin at each step of an episode."""
 
     margins: npt.NDArray[np.int64]  # [steps]
     outside: npt.NDArray[np.bool_]  # [steps]
 
     @property
     def ranks(self) -> Floats:
-        """To sort steps by: the margin, or infinity where nothing is known."""
+        """Sort keys: the margins, or infinity where nothing is known, [steps]."""
         return np.where(self.outside, np.inf, self.margins)
 
     @property
     def texts(self) -> list[str]:
-        """For people."""
+        """The margins as shown to people, [steps]."""
         return [
             "?" if outside else str(margin)
             for margin, outside in zip(self.margins.tolist(), self.outside.tolist(), strict=True)
@@ -85,7 +85,7 @@ class StepMargins:
 
 @dataclass(frozen=True, slots=True)
 class WrittenHighlights:
-    """What was written, in the order of the moments: the lowest margin first."""
+    """The files written, in the order of the moments: lowest margin first."""
 
     clips: tuple[Path, ...]
     contact_sheet: Path
@@ -103,7 +103,10 @@ def write_highlights(
     apart: int = 60,
     progress: Progress | None = None,
 ) -> WrittenHighlights:
-    """Clips and a contact sheet of the `top` moments; the folder is made where there is none."""
+    """Write clips and a contact sheet of the `top` moments; create the folder if needed.
+
+    Moments of one episode lie `apart` or more steps from one another.
+    """
     if top < 1:
         raise InvalidInput(f"top must be at least 1, got {top}")
     if apart < 1:
@@ -125,14 +128,14 @@ def write_highlights(
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidInput(f"{target} cannot be made: {error}") from error
+        raise InvalidInput(f"{target} cannot be created: {error}") from error
     camera = Camera(study.environment_spec)
     clips: list[Path] = []
     stills: list[tuple[Picture, str]] = []
     try:
-        for place, moment in enumerate(moments):
+        for number, moment in enumerate(moments, start=1):
             recording = recordings.open(moment.episode)
-            clip = target / f"{place + 1:02}-{moment.episode}-step-{moment.step}.mp4"
+            clip = target / f"{number:02}-{moment.episode}-step-{moment.step}.mp4"
             title = recordings.title(moment.episode)
             values = recording.episode.proxies[study.default_proxy]
             granted = None if margins is None else _step_margins(margins, values, tolerance)
@@ -167,11 +170,11 @@ def choose_highlights(
     top: int,
     apart: int,
 ) -> list[Highlight]:
-    """The steps of lowest margin, then of highest proxy, apart from one another.
+    """Return the steps of lowest margin, then of highest proxy, apart from one another.
 
-    Steps above every measured proxy come after all others: what is not known is no danger found.
-    Left out are the random opening and the last steps of an episode, as the study leaves them out,
-    and moments at which the policy's scores are those of a moment that is in already: copies.
+    Steps above every measured proxy come last: nothing is known there, so no danger was found. The
+    random opening and the last steps of an episode are left out, as in the study, and so are
+    moments with exactly the scores of one already chosen: copies.
     """
     found: list[Highlight] = []
     for summary in recordings.summaries():
@@ -240,7 +243,7 @@ def _film(
     proxies: Floats,  # [steps]
     granted: StepMargins | None,
 ) -> Picture:
-    """Write one clip; returns the moment's own picture."""
+    """Write one clip; return the picture of its moment."""
     first = max(0, moment.step - BEFORE)
     last = min(recording.episode.steps, moment.step + AFTER)
     pictures = [camera.look(recording, step) for step in range(first, last + 1)]
@@ -253,7 +256,7 @@ def _film(
         size=(pictures[0].shape[0], pictures[0].shape[1]),
     )
     fps = camera.frames_per_second
-    shown = [painter.paint(picture, first + place) for place, picture in enumerate(pictures)]
+    shown = [painter.paint(picture, step) for step, picture in enumerate(pictures, start=first)]
     cut = moment.step - first
     held = [shown[cut]] * round(HELD * fps)
     write_video(path, [*shown[:cut], *held, *shown[cut:]], fps=fps)
@@ -261,7 +264,7 @@ def _film(
 
 
 def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
-    """The study's margins, or none and the reason."""
+    """Return the study's margins, or None and the reason."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoBound)
@@ -275,5 +278,5 @@ def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str
 
 def _step_margins(margins: Margins, values: Floats, tolerance: float) -> StepMargins:
     found = margins.lookup(values, tolerance)
-    # Of a proxy that looks at n: where already the smallest n lies above.
+    # For a proxy that looks at n, the smallest n decides.
     return StepMargins(found.margin, single_values(values) > margins.bound.grid[0, -1])

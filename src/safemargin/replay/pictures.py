@@ -1,4 +1,4 @@
-"""Pictures of a recorded episode: its actions are played again in an environment that draws."""
+"""Pictures of a recorded episode, replayed in an environment that draws."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from safemargin.replay.recordings import Recording
 Picture = npt.NDArray[np.uint8]  # [height, width, 3]
 
 KEYFRAME = 64
-"""Where states can be saved, one is kept every so many steps."""
+"""Where states can be saved, one is kept every this many steps."""
 
 
 class Camera:
-    """An environment that draws, put at any step of a recording.
+    """An environment that draws and can go to any step of a recording.
 
-    Only one thread may use a camera, and it must be the one that made it: some environments draw
-    through a graphics context that belongs to a thread.
+    Only the thread that made a camera may use it: some environments draw through a graphics
+    context that belongs to a thread.
     """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
-        """NoPictures where the environment cannot be made here or does not draw."""
-        # No window is ever opened: pygame need not look for a screen, or complain that it has none.
+        """Raise NoPictures where the environment cannot be made here or does not draw."""
+        # No window is ever opened, so pygame need not look for a screen or complain about it.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         env = drawing_environment(spec)
         plain_atari = atari_stack(env) is not None
-        # A drawing environment holds windows and the like that no snapshot should touch.
+        # A drawing environment holds windows and the like, which no snapshot should touch.
         self.simulator = make_simulator(env, way="snapshot" if plain_atari else "replay")
         self.jumps = plain_atari
-        """Whether any step is near: states are kept on the way."""
+        """Whether it can jump between steps: states are kept on the way."""
         self._recording: Recording | None = None
         self._replay: Replay | None = None
         self._shown: Picture | None = None
@@ -52,20 +52,20 @@ class Camera:
 
     @property
     def action_names(self) -> list[str]:
-        """What the environment calls its actions; empty where it does not say."""
+        """The environment's names of its actions; empty where it has none."""
         asked = getattr(self.simulator.env.unwrapped, "get_action_meanings", None)
         return [str(name) for name in asked()] if callable(asked) else []
 
     @property
     def frames_per_second(self) -> float:
-        """Steps that take a second in the game itself; 30 at most, for human eyes."""
+        """Steps per second of the game itself, at most 30."""
         if isinstance(self.simulator, AtariSimulator):
             return 60 / self.simulator.stack.frame_skip
-        told = self.simulator.env.metadata.get("render_fps") or 30
-        return float(min(max(told, 1), 30))
+        stated = self.simulator.env.metadata.get("render_fps") or 30
+        return float(min(max(stated, 1), 30))
 
     def look(self, recording: Recording, step: int) -> Picture:
-        """What there is to see before the action of a step; at `steps`, after the last one."""
+        """Return the picture before the action of a step; at `steps`, after the last action."""
         replay = self._replay
         if replay is None or recording is not self._recording:
             replay = self._start(recording)
@@ -80,7 +80,7 @@ class Camera:
         return self.picture()
 
     def picture(self) -> Picture:
-        """What there is to see now."""
+        """Return the picture of the current state."""
         if self._shown is None:
             self._shown = render(self.simulator.env)
         return self._shown
@@ -90,7 +90,7 @@ class Camera:
         self.simulator.close()
 
     def forget(self) -> None:
-        """Something else was done with the simulator: the next look begins at the start."""
+        """Start over at the next look, because something else has used the simulator."""
         self._recording = self._replay = self._shown = None
 
     def _start(self, recording: Recording) -> Replay:
@@ -121,14 +121,14 @@ class Camera:
 
 
 def encode(picture: Picture) -> bytes:
-    """A picture as JPEG, sharp enough for the hard edges of old games."""
+    """Return a picture as JPEG, sharp enough for the hard edges of old games."""
     target = io.BytesIO()
     Image.fromarray(picture).save(target, "JPEG", quality=90, subsampling=0)
     return target.getvalue()
 
 
 def render(env: Env) -> Picture:
-    """What an environment draws; NoPictures where that is no picture."""
+    """Return what an environment draws; NoPictures where that is not a picture."""
     try:
         drawn: Any = env.render()
     except SafemarginError:
@@ -145,11 +145,11 @@ def render(env: Env) -> Picture:
 
 
 def drawing_environment(spec: EnvironmentSpec) -> Env:
-    """The environment with render_mode='rgb_array'; as it is where it draws so already."""
+    """Make the environment with render_mode='rgb_array'; unchanged where that is its own mode."""
     arguments = {**spec.arguments, "render_mode": "rgb_array"}
     refused = False
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a mode is not known is told below
+        warnings.simplefilter("ignore")  # an unknown mode is reported below
         try:
             env = EnvironmentSpec(spec.text, arguments, spec.factory).make()
         except SafemarginError:
@@ -165,13 +165,13 @@ def drawing_environment(spec: EnvironmentSpec) -> Env:
     if refused and made_by_function:
         raise NoPictures(
             f"no pictures: {spec.name} does not take render_mode='rgb_array'; let the function "
-            "that makes it take the argument and hand it on"
+            "that makes it take the argument and pass it on"
         )
     raise NoPictures(f"no pictures: {spec.name} does not draw: it knows no render_mode='rgb_array'")
 
 
 def _opengl_in_reach() -> bool:
-    """Whether MuJoCo may be let draw; where it cannot, it ends the whole process or worse."""
+    """Return whether MuJoCo can draw; trying without OpenGL may end the whole process."""
     backend = os.environ.get("MUJOCO_GL")
     if backend in ("egl", "osmesa"):
         return True
@@ -198,7 +198,7 @@ def _as_it_is(spec: EnvironmentSpec) -> Env:
 
 
 def _through_mujoco(error: SafemarginError) -> bool:
-    """Whether it was MuJoCo, looking for its OpenGL, that raised it."""
+    """Return whether MuJoCo raised it while looking for OpenGL."""
     frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ else []
     return any("mujoco" in Path(frame.filename).parts for frame in frames)
 

@@ -1,4 +1,4 @@
-"""MP4 files that any browser plays: H.264 through the ffmpeg that imageio-ffmpeg carries."""
+"""MP4 files that any browser plays: H.264, written by the ffmpeg that imageio-ffmpeg bundles."""
 
 from __future__ import annotations
 
