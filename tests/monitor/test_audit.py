@@ -55,6 +55,7 @@ def test_entries_come_back_as_they_were_written(path: Path) -> None:
         assert log.picture(2) is None
         assert [entry.id for entry in log.entries(after=3)] == [4, 5]
         assert [entry.id for entry in log.entries(agent="a", most=2)] == [2, 3]
+        assert list(log.entries(most=0)) == list(log.entries(most=-1)) == []
         with pytest.raises(AuditLogError, match="was opened for reading"):
             log.add("left", "a")
 
@@ -145,6 +146,17 @@ def test_the_journal_is_put_in_order(tmp_path: Path) -> None:
         assert log.check() == 302
 
 
+def test_a_long_log_is_read_page_by_page(tmp_path: Path) -> None:
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
+        log.add("server-started")
+        for step in range(2100):
+            log.add("call", "ab"[step % 2], step=step)
+        assert log.check() == 2101
+        assert [entry.step for entry in log] == [None, *range(2100)]
+        assert [entry.step for entry in log.entries(agent="b")] == list(range(1, 2100, 2))
+        assert len(list(log.entries(after=3, most=1500))) == 1500
+
+
 def test_one_writer_at_a_time(path: Path) -> None:
     with sm.AuditLog(path, write=True):
         with pytest.raises(AuditLogError, match="another server writes to .*watch.db"):
@@ -228,7 +240,7 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
-    with pytest.raises(AuditLogError, match="is no audit log of safemargin"):
+    with pytest.raises(AuditLogError, match="is not an audit log of safemargin"):
         sm.AuditLog(other, write=True)
     with (
         sm.AuditLog(tmp_path / "watch.db", write=True) as log,

@@ -36,12 +36,24 @@ def test_a_few_decisions_by_hand() -> None:
         "margin 4",
         "margin 2",
         "margin 1, below 2",
-        "margin 2, not yet 4 again",
+        "margin 2, not yet back at 4",
         "margin 4",
         "margin 2",
     ]
     assert watch.steps == 6
     assert watch.step([0.0, 1.0, 0.5]).margin == 2  # lists will do
+
+
+def test_a_report_holds_plain_values_and_a_reason_only_where_it_matters() -> None:
+    watch = monitor()
+    calm, call, unknown = (watch.step(scores(proxy)) for proxy in (0, 2, np.nan))
+    flags = {"call": False, "outside": False, "muted": False, "void": False}
+    assert calm.report() == {"margin": 4, "proxy": 0.0, **flags, "why": ""}
+    expected = {"margin": 1, "proxy": 2.0, **flags, "call": True, "why": "margin 1, below 2"}
+    assert call.report() == expected
+    assert unknown.report()["proxy"] is None
+    assert unknown.report()["why"] == unknown.why
+    assert calm._replace(void=True).report()["why"].startswith("margin 4; the guarantee is void")
 
 
 def test_without_hysteresis_and_with_a_pause() -> None:
@@ -51,7 +63,7 @@ def test_without_hysteresis_and_with_a_pause() -> None:
     said = [watch.step(scores(proxy)) for proxy in (2, 1, 2, 2, 2, 1)]
     assert [each.call for each in said] == [True, False, False, False, True, False]
     assert [each.muted for each in said] == [False, False, True, True, False, False]
-    assert said[2].why == "margin 1, below 2, but the last call is not 2 decisions ago"
+    assert said[2].why == ("margin 1, below 2, but the last call ended fewer than 2 decisions ago")
 
 
 def test_a_call_that_the_end_of_an_episode_cuts_off_is_paused_after_like_any_other() -> None:
@@ -81,8 +93,8 @@ def test_outside_the_fitted_range_is_flagged() -> None:
     shifted.bound.__dict__["grid"] = shifted.bound.grid + 0.5
     low = monitor(shifted).step(scores(0))
     assert (low.margin, low.outside, low.call) == (4, True, False)
-    assert low.why == "q_range 0 lies below 0.5, the lowest the margins were fitted on: " + (
-        "margin 4 as there"
+    assert low.why == (
+        "q_range 0 lies below 0.5, the lowest the margins were fitted on, which has margin 4"
     )
     none = monitor(shifted, below="zero").step(scores(0))
     assert (none.margin, none.outside, none.call) == (0, True, True)
@@ -175,7 +187,7 @@ def test_a_gaussian_policy() -> None:
         low, high = np.array([-1.0]), np.array([1.0])
 
     table = margins(proxy="log_prob_range", policy={"kind": "gaussian"})
-    with pytest.raises(InvalidInput, match="needs the box of actions: pass action_space="):
+    with pytest.raises(InvalidInput, match="needs the bounds of its actions: pass action_space="):
         monitor(table)
     watch = monitor(table, action_space=Box)
     one = watch.step(np.array([[0.0], [0.0]]))  # mean 0, deviation 1: (1² − 0²) / 2
@@ -201,14 +213,14 @@ def test_what_runs_must_be_what_was_measured() -> None:
 
 
 def test_proxies_that_need_more_than_scores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="'mine', which is not known here; register it first"):
+    with pytest.raises(InvalidInput, match="'mine', which is unknown here; register it first"):
         monitor(margins(proxy="mine"))
     monkeypatch.setitem(PROXIES, "far", Proxy("far", print, ("q",), history=2))
-    with pytest.raises(InvalidInput, match="'far' needs observations; a monitor takes one that"):
+    with pytest.raises(InvalidInput, match="'far' needs observations; a monitor needs one that"):
         monitor(margins(proxy="far"))
     steep = np.array([[0.0, 1.0], [0.0, 2.0]])
     per_n = Bound((1, 2), steep, steep, 0.95, "paper", looks_at_n=True)
-    with pytest.raises(InvalidInput, match="'late' looks at n; a monitor takes one that needs the"):
+    with pytest.raises(InvalidInput, match="'late' looks at n; a monitor needs one that takes"):
         monitor(Margins(per_n, proxy="late"))
     twice = Proxy("twice", lambda scores, history, n: 2 * scores[1], ("q",))
     monkeypatch.setitem(PROXIES, "twice", twice)
@@ -267,7 +279,7 @@ def test_scores_of_another_shape() -> None:
         ([1.0, None], "scores must be real numbers"),
         (np.array([1j, 0j]), "scores must be real numbers"),
         (np.array([1.0, None]), "scores must be real numbers"),
-        ([[1.0, 2.0], [1.0]], "scores must be numbers, as many for each agent"),
+        ([[1.0, 2.0], [1.0]], "scores must be numbers, equally many for each agent"),
     ],
 )
 def test_scores_that_are_no_real_numbers(wrong: Any, text: str) -> None:
@@ -355,8 +367,9 @@ def test_episodes_are_looked_at_in_the_order_they_began() -> None:
     for nobody in ([], (), np.zeros(3, dtype=bool)):
         watch.end_episode(nobody)
     assert watch.drift.episodes == 3
+    refusal = "agents must be indices 0–2 or a boolean mask of length 3"
     for wrong in (3, [True, False], "all", -1, [0, -3], [0.0], [[0], [1, 2]]):
-        with pytest.raises(InvalidInput, match=r"agents must be places below 3 or a mask of 3"):
+        with pytest.raises(InvalidInput, match=refusal):
             watch.end_episode(wrong)
 
 
@@ -392,7 +405,7 @@ def test_every_decision_of_an_episode_is_as_likely_to_be_kept() -> None:
     watch = monitor(table)
     for proxy in np.repeat([[0.0, 1.0, 2.0, 3.0]], 3000, axis=0).T:
         watch.step(np.stack([np.zeros(3000), proxy], axis=1))
-    _, counts = np.unique(watch._draws.kept, return_counts=True)
+    _, counts = np.unique(watch._reservoirs.kept, return_counts=True)
     assert counts.tolist() == pytest.approx([750] * 4, abs=120)
 
 

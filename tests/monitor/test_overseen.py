@@ -14,7 +14,7 @@ import safemargin as sm
 from safemargin.errors import InvalidInput, StudyMismatch
 from safemargin.margins.natural_proxies import summarise
 from safemargin.monitor.monitor import Monitor
-from safemargin.monitor.overseen import Course
+from safemargin.monitor.overseen import Outcome
 from safemargin.monitor.overseers import Lookahead, OtherPolicy, Terminal
 
 
@@ -40,7 +40,7 @@ def test_without_an_overseer_the_agent_is_only_watched() -> None:
     assert [each["outside"] for each in infos] == [False, False, False, True, True, True]
     assert infos[1]["why"] == "margin 1, below 2"
     assert not any(each["asked"] or each["overruled"] for each in infos)
-    with pytest.raises(InvalidInput, match="has not begun or has ended; reset the environment"):
+    with pytest.raises(InvalidInput, match="has not started or has ended; reset the environment"):
         env.step()
 
 
@@ -129,7 +129,7 @@ def test_the_generator_takes_answers() -> None:
             seen.append((question.step, question.decision.margin, question.proposed))
             question = run.send(1 if question.step == 3 else None)
     assert seen == [(0, 2, 0), (1, 1, 0), (2, 0, 0), (3, 0, 0)]
-    assert stop.value.value == Course(4, 3.0, True, False, 1, 3, 1)
+    assert stop.value.value == Outcome(4, 3.0, True, False, 1, 3, 1)
     steps = [
         each.step for each in sm.oversee(short_chain(), always_first, watch(), only_calls=True)
     ]
@@ -217,8 +217,8 @@ def test_a_person_at_the_terminal() -> None:
     assert person(None, np.array([2.0, 0.0]), decision, env) == 1
     assert shown[0] == "call: margin 1, below 2"
     assert shown[1].split() == ["0", "2"]
-    assert "'up' is no action of Discrete(2)" in shown
-    assert "'7' is no action of Discrete(2)" in shown
+    assert "'up' is not an action of Discrete(2)" in shown
+    assert "'7' is not an action of Discrete(2)" in shown
     assert person(None, np.array([2.0, 0.0]), decision, env) is None
     pendulum = gym.make("Pendulum-v1")
     assert person(None, np.zeros((2, 1)), decision, pendulum).tolist() == [0.5]

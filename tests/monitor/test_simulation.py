@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,9 @@ from helpers.studies import damaged
 
 import safemargin as sm
 from safemargin.cli import main
-from safemargin.cli.show_attention import attention_figure
 from safemargin.errors import InvalidInput
 from safemargin.monitor.attention import PastEpisode, attention_row, calling, within_budget
+from safemargin.monitor.attention_plot import attention_figure
 
 
 def test_calling_is_what_a_monitor_does() -> None:
@@ -112,7 +114,7 @@ def test_tolerances_may_be_an_array_but_not_none_at_all(study: Path) -> None:
             for values in ([0.5, 2.0], np.array([0.5, 2.0], dtype=np.float32))
         ]
         assert json.dumps(found[0].to_dict()) == json.dumps(found[1].to_dict())
-        with pytest.raises(InvalidInput, match="give one tolerance or more"):
+        with pytest.raises(InvalidInput, match="tolerances is empty; give one or more"):
             sm.simulate_oversight(opened, tolerances=[], confidence=0.8)
 
 
@@ -159,6 +161,12 @@ def test_an_unfinished_study_says_so(
     command = ["simulate-oversight", str(begun), "--confidence", "0.8", "--tolerance", "0.2"]
     assert main(command) == 0
     assert "note: the study is not finished (" in capsys.readouterr().err
+
+
+def test_tables_are_printed_without_loading_matplotlib() -> None:
+    code = "import sys, safemargin.cli.show_attention; print('matplotlib' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 def test_a_picture_without_ends_or_setbacks(study: Path) -> None:

@@ -103,12 +103,12 @@ def test_above_every_measured_proxy_comes_last(
             int(
                 (recordings.open(each.name).episode.proxies["log_prob_range"][span] > highest).sum()
             )
-            for each in recordings.outlines()
+            for each in recordings.summaries()
             for span in [slice(each.opening, each.steps - study.settings.excluded_steps)]
         )
         total = sum(
             each.steps - study.settings.excluded_steps - each.opening
-            for each in recordings.outlines()
+            for each in recordings.summaries()
         )
     assert written.notes[0] == (
         f"{steps:,} of {total:,} steps lie above every measured proxy, so nothing is promised "

@@ -106,10 +106,10 @@ def test_it_begins_within_the_measured_range(narrow_study: Path) -> None:
         assert proxies[step] == highest == 49
         assert proxies.max() > highest
         about = describe_study(study, recordings, (name, step))
-        outline = next(each for each in about["episodes"] if each["name"] == name)
+        summary = next(each for each in about["episodes"] if each["name"] == name)
         last = len(proxies) - study.settings.excluded_steps
-        assert outline["steps_above"] == (proxies[outline["opening"] : last] > highest).sum() > 0
-        assert outline["eligible_steps"] == last - outline["opening"]
+        assert summary["steps_above"] == (proxies[summary["opening"] : last] > highest).sum() > 0
+        assert summary["eligible_steps"] == last - summary["opening"]
         assert (
             "steps lie above every measured proxy, so nothing is promised" in (about["steps_above"])
         )
@@ -125,14 +125,14 @@ def test_an_end_is_a_loss_only_where_there_are_lives(tmp_path: Path) -> None:
             study.collect(6, 0, workers=1)
             recordings = Recordings(study)
             assert recordings.has_lives is lives
-            best = max(recordings.outlines(), key=lambda each: each.peak_proxy)
+            best = max(recordings.summaries(), key=lambda each: each.peak_proxy)
             # Now it is one that a time limit cut off, and all others ended.
             changed = [
                 replace(each, ended="truncated" if each is best else "terminated", peak_proxy=peak)
-                for each in recordings.outlines()
+                for each in recordings.summaries()
                 for peak in [9e9 if each is best else each.peak_proxy]
             ]
-            recordings.outlines = lambda changed=changed: changed  # type: ignore[method-assign]
+            recordings.summaries = lambda changed=changed: changed  # type: ignore[method-assign]
             assert (starting_point(recordings)[0] == best.name) is not lives
 
 
@@ -141,14 +141,14 @@ def test_episodes_that_run_into_one_play(drawn_study: Path) -> None:
         recordings = Recordings(study)
         seen: dict[str, Any] = {}
         joined = 0
-        for outline in recordings.outlines():
-            episode = recordings.open(outline.name).episode
-            if outline.joins is not None:
+        for summary in recordings.summaries():
+            episode = recordings.open(summary.name).episode
+            if summary.joins is not None:
                 joined += 1
-                other = seen[outline.joins]  # an earlier one
+                other = seen[summary.joins]  # an earlier one
                 tail = min(8, episode.steps - episode.opening, other.steps - other.opening)
                 assert np.array_equal(episode.scores[-tail:], other.scores[-tail:])
-            seen[outline.name] = episode
+            seen[summary.name] = episode
         assert 40 < joined < 52
         status = study.status()
         assert status.plays == 52 - joined
@@ -163,7 +163,7 @@ def test_plays_that_never_meet_are_told_apart(tmp_path: Path) -> None:
     with study:
         study.collect(3, 0, workers=1)
         recordings = Recordings(study)
-        assert [each.joins for each in recordings.outlines()] == [None, None, None]
+        assert [each.joins for each in recordings.summaries()] == [None, None, None]
         assert study.status().plays == 3
 
 

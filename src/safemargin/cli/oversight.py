@@ -87,9 +87,10 @@ def run_simulate_oversight(options: argparse.Namespace) -> int:
             estimand=options.estimand,
         )
         warn_if_unfinished(study)
-    from safemargin.cli.show_attention import attention_figure, print_attention
+    from safemargin.cli.show_attention import print_attention
 
     if options.output is not None:
+        from safemargin.monitor.attention_plot import attention_figure
         from safemargin.study.plots import save_figure
 
         save_figure(attention_figure(attention), options.output)

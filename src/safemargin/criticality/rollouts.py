@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from safemargin.core.records import Array, Episode, EpisodeKey, Floats
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
 from safemargin.criticality.coalescing import Rollout, StateIndex
+from safemargin.criticality.replaying import Replay, native_action
 from safemargin.environments import Simulator, Snapshot
 from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
@@ -140,35 +142,24 @@ class Runner:
         `earlier_lives` are the actions of the lives before the episode's own. Raises
         EnvironmentFault if the replay does not give the recorded rewards and scores.
         """
-        simulator = self.simulator
-        observation = simulator.reset(episode.seed)
         memory = self.policy.initial_memory(1)
-        left = sum(map(len, earlier_lives)) + step
-        watched = memory is not None
-        for actions in earlier_lives:
-            for action in actions:
-                simulator.step(
-                    native_action(action), watched=watched or left <= simulator.looks_back
-                )
-                left -= 1
-            if not simulator.game_goes_on:
-                raise _diverged(episode, 0)
-            observation = simulator.next_life()
-        for position in range(step):
+        unwatched = sum(map(len, earlier_lives)) + step - self.simulator.looks_back
+        replay = Replay(
+            self.simulator,
+            episode,
+            earlier_lives,
+            partial(_diverged, episode),
+            unwatched=unwatched if memory is None else 0,
+        )
+        observation = replay.begin()
+        for _ in range(step):
             if memory is not None:
                 _, memory = self._scores(observation, memory)
-            taken = simulator.step(
-                native_action(episode.actions[position]),
-                watched=watched or left <= simulator.looks_back,
-            )
-            left -= 1
-            if taken.reward != episode.rewards[position] or taken.terminated or taken.truncated:
-                raise _diverged(episode, position)
-            observation = taken.observation
+            observation = replay.advance().observation
         row, _ = self._scores(observation, memory)
         if not np.array_equal(row, episode.scores[step]):
             raise _diverged(episode, step)
-        return Point(simulator.save(), memory)
+        return Point(self.simulator.save(), memory)
 
     def repeats(
         self,
@@ -276,12 +267,6 @@ class Runner:
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
         scores, memory = ask(self.policy, batch_of([observation]), memory)
         return scores[0], memory
-
-
-def native_action(action: Any) -> Any:
-    """Return a recorded action as the environment first received it: an int or an array."""
-    array = np.asarray(action)
-    return array.item() if array.ndim == 0 and array.dtype.kind != "f" else array
 
 
 def _diverged(episode: Episode, step: int) -> EnvironmentFault:

@@ -1,7 +1,7 @@
-"""Hindsight: a study's episodes gone through once more as a monitor would have.
+"""Oversight in hindsight: what a monitor would have done in the episodes of a study.
 
 A study holds the proxy at every step of its episodes. Each episode is judged by margins that were
-fitted without it and without its like.
+fitted without it and without similar ones.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def simulate_oversight(
     proxy: str | None = None,
     estimand: Estimand = "mean",
 ) -> Attention:
-    """Calls against losses caught for each threshold, over all episodes of a study.
+    """Return what calling at each threshold would have cost and caught in a study's episodes.
 
-    `budget`: the share of decisions that people can look at. `within`: how many decisions before
-    an event a call still counts. `rate`: decisions a second of one agent. Calls end as a monitor
-    ends them by default: at the next larger n than `call_at`.
+    `budget`: the share of decisions that people can attend to. `within`: a call counts up to this
+    many decisions before an event. `rate`: decisions per second of one agent. Calls end as a
+    monitor ends them by default: at the next measured n above `call_at`.
     """
     _check(budget, within, rate, agents)
     whole = study.fit(confidence, method=method, proxy=proxy, estimand=estimand)
@@ -62,7 +62,7 @@ def simulate_oversight(
         tolerances = typical_tolerances(whole.bound.upper)
     chosen = tuple(float(tolerance) for tolerance in tolerances)
     if not chosen:
-        raise InvalidInput("give one tolerance or more, or None for typical ones; there is none")
+        raise InvalidInput("tolerances is empty; give one or more, or None for typical ones")
     if not all(tolerance >= 0 for tolerance in chosen):
         raise InvalidInput(f"the tolerance must be at least 0, got {min(chosen):g}")
     tuples = study.tuples(whole.proxy, estimand=estimand)
@@ -74,9 +74,9 @@ def simulate_oversight(
     episodes = _past_episodes(study, whole, fold_of, fits, chosen)
     rows = tuple(
         attention_row(
-            episodes, place, tolerance, whole.n_values, column, within, rate * 3600, agents
+            episodes, index, tolerance, whole.n_values, column, within, rate * 3600, agents
         )
-        for place, tolerance in enumerate(chosen)
+        for index, tolerance in enumerate(chosen)
         for column in range(len(whole.n_values))
     )
     distinct = len({episode.fingerprint for episode in episodes})
@@ -114,7 +114,7 @@ def _check(budget: float | None, within: int, rate: float, agents: int) -> None:
 
 
 def _folds(study: Study) -> tuple[list[Key], Integers]:
-    """All episodes, and for each of them a fold: the same for what belongs together."""
+    """Return all episodes and the fold of each; similar episodes share a fold."""
     rows = study.store.query("SELECT phase, episode, life FROM episodes ORDER BY 1, 2, 3")
     keys: list[Key] = [(row[0], row[1], row[2]) for row in rows]
     _, group = np.unique(group_labels(study.store, keys), return_inverse=True)
@@ -131,7 +131,7 @@ def _fit_folds(
     estimand: Estimand,
     notes: list[str],
 ) -> list[Margins] | None:
-    """Margins without the moments of each fold; None where too few are left for that."""
+    """Return margins fitted without each fold; None where too few moments are left for that."""
     fold_of = {key[:2]: fold for key, fold in zip(keys, folds.tolist(), strict=True)}
     moments = zip(tuples.phases.tolist(), tuples.indices.tolist(), strict=True)
     fold = np.array([fold_of[moment] for moment in moments], dtype=np.int64)
@@ -153,7 +153,7 @@ def _fit_folds(
         except InvalidInput as error:
             notes.append(
                 "the margins have seen the episodes they are judged on, which flatters them: "
-                f"without a fifth of the moments there is no fit ({error})"
+                f"without a fifth of the moments, none can be fitted ({error})"
             )
             return None
     return fits
@@ -166,7 +166,7 @@ def _past_episodes(
     fits: list[Margins] | None,
     tolerances: Sequence[float],
 ) -> list[PastEpisode]:
-    """Every episode with the margins of each decision."""
+    """Return every episode with the margin at each decision."""
     measured = _measured(study.store, whole.n_values)
     episodes = []
     for phase, episode, life, opening, ended, fingerprint, rewards, proxies in study.store.query(
@@ -195,7 +195,7 @@ def _past_episodes(
 
 
 def _measured(store: Store, n_values: Sequence[int]) -> dict[Key, tuple[int, Floats]]:
-    """The step and the mean losses [n] of each natural moment that is measured for every n."""
+    """Return step and mean losses [n] of each natural moment that is measured for every n."""
     losses: dict[Key, list[float]] = {}
     steps: dict[Key, int] = {}
     for phase, episode, life, step, loss in store.query(

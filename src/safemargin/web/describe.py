@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Array
 from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.summaries import told_above
+from safemargin.replay.summaries import steps_above_note
 from safemargin.study.study import Study
 
 MOST_SCORES = 64
@@ -40,8 +40,8 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "estimates_left": status.estimates_left,
         "start": {"episode": start[0], "step": start[1]},
         "has_lives": recordings.has_lives,
-        "steps_above": told_above(recordings.outlines()),
-        "episodes": [outline.to_dict() for outline in recordings.outlines()],
+        "steps_above": steps_above_note(recordings.summaries()),
+        "episodes": [summary.to_dict() for summary in recordings.summaries()],
     }
 
 
@@ -65,7 +65,7 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
             {
                 "n": found.estimate.n,
                 "mean": found.estimate.mean,
-                "half_width": _finite(found.estimate.half_width),
+                "half_width": finite_or_none(found.estimate.half_width),
                 "exact": found.estimate.exact,
             }
             for found in recordings.measured(recording.name)
@@ -81,24 +81,20 @@ def starting_point(
     If no episode is named and the environment has lives, a lost life comes before others.
     Without lives, an end may be a loss or a win, so the proxy alone decides.
     """
-    outlines = recordings.outlines()
+    summaries = recordings.summaries()
     if name is not None:
-        chosen = next(each for each in outlines if each.name == name)
+        chosen = next(each for each in summaries if each.name == name)
         if step is not None and not 0 <= step <= chosen.steps:
             raise InvalidInput(
                 f"there is no step {step:,} in {recordings.title(name)}; it has {chosen.steps:,}"
             )
         return chosen.name, chosen.peak_step if step is None else step
-    if not outlines:
+    if not summaries:
         return "", 0
-    able = [each for each in outlines if each.eligible] or outlines
+    able = [each for each in summaries if each.eligible] or summaries
     lost = [each for each in able if each.ended == "terminated" and recordings.has_lives]
     worst = max(lost or able, key=lambda each: (not each.beyond, each.peak_proxy))
     return worst.name, worst.peak_step
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def short(values: Array, digits: int = 6) -> list[Any]:
@@ -106,6 +102,6 @@ def short(values: Array, digits: int = 6) -> list[Any]:
     if values.ndim > 1:
         return [short(row, digits) for row in values]
     return [
-        _finite(float(f"{value:.{digits}g}"))
+        finite_or_none(float(f"{value:.{digits}g}"))
         for value in np.asarray(values, dtype=np.float64).tolist()
     ]

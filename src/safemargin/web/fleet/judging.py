@@ -21,14 +21,5 @@ def judge(agent: Agent, report: Report, before: Report | None) -> Report:
             "this server has no margins file, so a decision needs its margin; start the server "
             "with one, or give the agent a monitor"
         )
-    decision: Decision = agent.monitor.step(np.array(report.scores))
-    return replace(
-        report,
-        margin=decision.margin,
-        proxy=decision.proxy if decision.proxy - decision.proxy == 0 else None,
-        call=decision.call,
-        outside=decision.outside,
-        muted=decision.muted,
-        void=decision.void,
-        why=decision.why if decision.call or decision.outside or decision.void else "",
-    )
+    said: Decision = agent.monitor.step(np.array(report.scores))
+    return replace(report, **said.report())

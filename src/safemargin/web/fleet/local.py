@@ -18,7 +18,7 @@ from safemargin.core.seeding import hashed_seed
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.monitor.monitor import Monitor
-from safemargin.monitor.overseen import Course, Question, oversee
+from safemargin.monitor.overseen import Outcome, Question, oversee
 from safemargin.monitor.overseers import action_names
 from safemargin.monitor.pictures import as_picture
 from safemargin.monitor.steering import Steering
@@ -113,13 +113,13 @@ class _Runner:
     # -- as a link: called from the server's thread ------------------------------------------------
 
     def send(self, message: dict[str, Any]) -> None:
-        self.steering.heard(message)
+        self.steering.receive(message)
 
     def takes(self) -> bool:
         return not self._ended
 
     def close(self, why: str) -> None:
-        self.steering.heard({"kind": "stop", "why": why})
+        self.steering.receive({"kind": "stop", "why": why})
 
     # -- the agent's own thread --------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class _Runner:
     def _ended(self) -> bool:
         return self.crew.closing.is_set() or self.steering.stopped is not None
 
-    def _one(self, run: Generator[Question, Any, Course], env: Env, episode: int) -> None:
+    def _one(self, run: Generator[Question, Any, Outcome], env: Env, episode: int) -> None:
         """Run one episode."""
         pause = 1 / self.crew.crew.speed
         due = time.monotonic()
@@ -234,21 +234,14 @@ class _Runner:
 
     def _report(self, question: Question, env: Env, episode: int, *, waits: bool = False) -> None:
         decision, scores = question.decision, np.ravel(question.scores)
-        finite = decision.proxy - decision.proxy == 0
         proposed = question.proposed
         report = Report(
             episode,
             question.step,
             tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
             int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
-            decision.margin,
-            decision.proxy if finite else None,
-            decision.call,
-            decision.outside,
-            decision.muted,
-            decision.void,
-            decision.why if decision.call or decision.outside or decision.void else "",
-            waits,
+            waits=waits,
+            **decision.report(),
         )
         picture = self._picture(env, urgent=decision.began)
         fleet, agent = self.crew.fleet, self.agent
