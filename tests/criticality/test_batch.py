@@ -25,10 +25,8 @@ NOTHING = np.empty((0, 1))
 
 
 def run_trial(runner: Runner, point: Point, uniforms: Floats) -> Rollout:
-    batch = TrialBatch(runner, point)
     trial = Trial(uniforms)
-    batch.start(trial)
-    batch.finish([trial])
+    TrialBatch(runner, point).run([trial])
     return trial.rollout
 
 

@@ -111,9 +111,12 @@ class TrialBatch:
                     self._step(slot, self._runner.choose(row, generator, slot.simulator.mask))
         self._release([slot for slot in self._busy if slot.trial.rollout.over])
 
-    def finish(self, trials: Sequence[Trial]) -> None:
-        """Advance until these trials, all started, are complete."""
+    def run(self, trials: Sequence[Trial]) -> None:
+        """Start these trials as simulators become free, and advance until all are complete."""
+        waiting = deque(trials)
         while not all(trial.rollout.complete for trial in trials):
+            while waiting and self.free:
+                self.start(waiting.popleft())
             self.advance()
 
     def abandon(self, trials: Iterable[Trial]) -> None:
@@ -204,10 +207,5 @@ def action_returns(
         streams = Streams(environment=None if environment is None else environment())
         # Random actions are made from uniform numbers; this number gives the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
-    batch = TrialBatch(runner, point, state_index)
-    waiting = deque(trials)
-    while waiting or not all(trial.rollout.complete for trial in trials):
-        while waiting and batch.free:
-            batch.start(waiting.popleft())
-        batch.advance()
+    TrialBatch(runner, point, state_index).run(trials)
     return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])

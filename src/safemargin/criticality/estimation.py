@@ -150,7 +150,7 @@ class MomentMeasurer:
                 if series.pending < (rule.certain if sure else rule.likely // 2):
                     number = len(series.trials)
                     if not self.randomness.none and number >= len(self._unperturbed):
-                        self._unperturbed.append(self._trial(self._no_actions, number))
+                        self._unperturbed.append(self._trial(self.runner.no_uniforms, number))
                         return self._unperturbed[-1]
                     series.trials.append(self._trial(series.plan.uniforms(number), number))
                     return series.trials[-1]
@@ -239,8 +239,7 @@ class MomentMeasurer:
         batch = TrialBatch(self.runner, self._go_to(), simulators=[simulator])
         for number in (worst, int(np.argmax(returns)), *map(int, others)):
             trial = self._trial(series.plan.uniforms(number), number)
-            batch.start(trial)
-            batch.finish([trial])
+            batch.run([trial])
             self.overhead += trial.steps
             if self._return(trial) != returns[number]:
                 raise EnvironmentFault(
@@ -250,10 +249,6 @@ class MomentMeasurer:
                     "register_state"
                 )
             simulator.reset(self.episode.seed)
-
-    @property
-    def _no_actions(self) -> Floats:
-        return np.empty((0, self.runner.random_actions.width))
 
     def _trial(self, uniforms: Floats, number: int) -> Trial:
         streams = trial_streams(self.settings.seed, self.randomness, self.keys, number)
@@ -336,7 +331,6 @@ def find_randomness(runner: Runner, point: Point) -> Randomness:
         simulator.restore(point.snapshot)
         before = simulator.random_state()
         trial = Trial(uniforms, Streams(policy=actions))
-        batch.start(trial)
-        batch.finish([trial])
+        batch.run([trial])
         draws = draws or simulator.random_state() != before
     return Randomness(environment=draws, policy=not runner.policy_actions.deterministic)

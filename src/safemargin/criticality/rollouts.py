@@ -57,6 +57,7 @@ class Runner:
         space = simulator.env.action_space
         self.random_actions = RandomActions(space)
         self.policy_actions = PolicyActions(space, policy.kind, settings)
+        self.no_uniforms = np.empty((0, self.random_actions.width))  # for no random action
         self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
 
     def run_game(self, key: EpisodeKey, *, seed: int | None = None) -> list[Episode]:
@@ -66,7 +67,7 @@ class Runner:
             last = episodes[-1]
             following = replace(last.key, life=last.key.life + 1)
             first = self.simulator.next_life()
-            episodes.append(self._run(following, last.seed, first, self._no_uniforms))
+            episodes.append(self._run(following, last.seed, first, self.no_uniforms))
         return episodes
 
     def run_episode(self, key: EpisodeKey, *, seed: int | None = None) -> Episode:
@@ -220,15 +221,11 @@ class Runner:
                 "a floating-point number holds; scale them down"
             ) from None
 
-    @property
-    def _no_uniforms(self) -> Floats:
-        return np.empty((0, self.random_actions.width))
-
     def _opening(self, key: EpisodeKey) -> Floats:
         """Draw the uniform numbers behind the random opening, [length, width]."""
         limit = self.settings.opening
         if limit == 0:
-            return self._no_uniforms
+            return self.no_uniforms
         generator = stream(self.settings.seed, Purpose.OPENING, *key.game_keys)
         return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
 

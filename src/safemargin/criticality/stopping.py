@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -16,34 +16,54 @@ from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput
 
 
-class StoppingRule(Protocol):
-    """Takes losses one by one and says when there are enough."""
+class StoppingRule(ABC):
+    """Takes losses one by one and says when there are enough.
 
-    trials: int
-    mean: float
+    By default that is when the half-width is at most ε̂_sampling, from `minimum` trials on.
+    """
 
+    def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
+        self.settings = settings
+        self.minimum = settings.min_trials if minimum is None else minimum
+        self.trials = 0
+        self.mean = 0.0
+
+    @abstractmethod
     def add(self, loss: float) -> None:
         """Take the next trial's loss, in index order."""
 
     @property
+    @abstractmethod
     def half_width(self) -> float:
         """The true mean lies within mean ± half_width with the settings' confidence α."""
 
     @property
     def sure(self) -> bool:
         """Whether the rule's demands are met, rather than a cap reached."""
+        return self.trials >= self.minimum and self.half_width <= self.settings.sampling_error
 
     @property
     def stopped(self) -> bool:
         """Whether no further trial is needed."""
+        return self.sure or self.trials >= self.settings.max_trials
 
     @property
     def certain(self) -> int:
         """The number of further trials that are needed whatever their losses."""
+        least = min(self.minimum, self.settings.max_trials)
+        return 0 if self.stopped else max(least - self.trials, 1)
 
     @property
     def likely(self) -> int:
-        """The number of further trials that will be needed if losses stay as they are."""
+        """The number of further trials that will be needed if losses stay as they are.
+
+        The half-width shrinks roughly with the square root of the number of trials.
+        """
+        ratio = self.half_width / self.settings.sampling_error
+        if self.stopped or not math.isfinite(ratio):
+            return self.certain
+        further = math.ceil(self.trials * (ratio**2 - 1))
+        return max(self.certain, min(further, self.settings.max_trials - self.trials))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -54,7 +74,7 @@ def student_quantile(confidence: float, trials: int) -> float:
     return float(stdtrit(trials - 1, 0.5 + confidence / 2))
 
 
-class StudentRule:
+class StudentRule(StoppingRule):
     """The paper's rule (§ III-A.3): t_α · stdev* / √N ≤ ε̂_sampling, from N_min trials on.
 
     For rare large losses it may stop too early: after N_min trials that all lost nothing the
@@ -62,10 +82,7 @@ class StudentRule:
     """
 
     def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
-        self.settings = settings
-        self.minimum = settings.min_trials if minimum is None else minimum
-        self.trials = 0
-        self.mean = 0.0
+        super().__init__(settings, minimum=minimum)
         self._squares = 0.0  # Welford's sum of squared deviations: stable, and order-exact
 
     def add(self, loss: float) -> None:
@@ -83,26 +100,6 @@ class StudentRule:
         deviation = math.sqrt(self._squares / (self.trials - 1))
         quantile = student_quantile(self.settings.sampling_confidence, self.trials)
         return quantile * deviation / math.sqrt(self.trials)
-
-    @property
-    def sure(self) -> bool:
-        """Whether the mean is known as well as the settings ask."""
-        return self.trials >= self.minimum and self.half_width <= self.settings.sampling_error
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no further trial is needed."""
-        return self.sure or self.trials >= self.settings.max_trials
-
-    @property
-    def certain(self) -> int:
-        """Those missing from the minimum, then one at a time."""
-        return _certain(self, self.minimum, self.settings)
-
-    @property
-    def likely(self) -> int:
-        """The half-width shrinks with the square root of the number of trials."""
-        return _likely(self, self.settings)
 
 
 class FixedRule(StudentRule):
@@ -150,7 +147,7 @@ def rule_of_three_minimum(settings: Settings) -> int:
     return max(settings.min_trials, needed)
 
 
-class BettingRule:
+class BettingRule(StoppingRule):
     """A confidence sequence for a mean in a known range, valid at any stopping time.
 
     For each candidate mean on a grid two gamblers bet, one that the true mean is higher, one that
@@ -165,11 +162,9 @@ class BettingRule:
     def __init__(self, settings: Settings) -> None:
         if settings.largest_loss is None:
             raise InvalidInput("the anytime rule needs largest_loss")
-        self.settings = settings
+        super().__init__(settings)
         self.low = settings.smallest_loss
         self.width = settings.largest_loss - settings.smallest_loss
-        self.trials = 0
-        self.mean = 0.0
         self._candidates = np.linspace(0, 1, self.CANDIDATES)  # in units of the range
         self._higher = np.zeros(self.CANDIDATES)  # log capital of those who bet on a higher mean
         self._lower = np.zeros(self.CANDIDATES)
@@ -217,37 +212,3 @@ class BettingRule:
         ends = self._candidates[alive[[0, -1]]] + [-step, step]
         lowest, highest = self.low + self.width * np.clip(ends, 0, 1)
         return float(max(highest - self.mean, self.mean - lowest))
-
-    @property
-    def sure(self) -> bool:
-        """Whether the mean is known as well as the settings ask."""
-        enough = self.trials >= self.settings.min_trials
-        return enough and self.half_width <= self.settings.sampling_error
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no further trial is needed."""
-        return self.sure or self.trials >= self.settings.max_trials
-
-    @property
-    def certain(self) -> int:
-        """Those missing from the minimum, then one at a time."""
-        return _certain(self, self.settings.min_trials, self.settings)
-
-    @property
-    def likely(self) -> int:
-        """The half-width shrinks roughly with the square root of the number of trials."""
-        return _likely(self, self.settings)
-
-
-def _certain(rule: StoppingRule, minimum: int, settings: Settings) -> int:
-    least = min(minimum, settings.max_trials)
-    return 0 if rule.stopped else max(least - rule.trials, 1)
-
-
-def _likely(rule: StoppingRule, settings: Settings) -> int:
-    ratio = rule.half_width / settings.sampling_error
-    if rule.stopped or not math.isfinite(ratio):
-        return rule.certain
-    further = math.ceil(rule.trials * (ratio**2 - 1))
-    return max(rule.certain, min(further, settings.max_trials - rule.trials))

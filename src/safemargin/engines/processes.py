@@ -83,19 +83,12 @@ class ProcessEngine:
 
     def _hand_out(self, queue: TaskQueue) -> None:
         """Give every idle worker a task, and start workers while there are more tasks."""
-        for worker in self._workers:
-            if worker.attempt is None:
-                attempt = queue.next()
-                if attempt is None:
-                    return
-                self._send(worker, attempt)
-        while len(self._workers) < self.workers:
+        idle = [worker for worker in self._workers if worker.attempt is None]
+        while idle or len(self._workers) < self.workers:
             attempt = queue.next()
             if attempt is None:
                 return
-            worker = self._start()
-            self._workers.append(worker)
-            self._send(worker, attempt)
+            self._send(idle.pop(0) if idle else self._start(), attempt)
 
     def _send(self, worker: _Process, attempt: Attempt) -> None:
         worker.attempt = attempt
@@ -130,7 +123,9 @@ class ProcessEngine:
                 env=environment,
             )
         theirs.close()
-        return _Process(process, Connection(ours.detach()), log)
+        worker = _Process(process, Connection(ours.detach()), log)
+        self._workers.append(worker)
+        return worker
 
     def interrupt(self) -> None:
         """Make `run` return at once, from any thread; the engine can then only be closed."""

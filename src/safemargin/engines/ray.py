@@ -26,15 +26,9 @@ from typing import Any
 import cloudpickle
 
 from safemargin.core.version import versions_in_use
-from safemargin.engines.base import Job, Piece, Task, Worker, available_cores
+from safemargin.engines.base import Job, Piece, Task, Worker, available_cores, pickled_error
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
-from safemargin.errors import (
-    EngineFault,
-    InvalidInput,
-    MissingExtra,
-    SafemarginError,
-    describe_error,
-)
+from safemargin.errors import EngineFault, InvalidInput, MissingExtra, describe_error
 
 # Read when Ray is imported: otherwise `uv run` would ship the working directory to the nodes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -246,7 +240,7 @@ class RemoteWorker:
         try:
             self.worker = Worker(loaded)
         except Exception as error:  # noqa: BLE001 — the driver reports any error
-            return _pickled_error(error)
+            return pickled_error(error)
         return pickle.dumps([])
 
     def run(self, task: bytes) -> bytes:
@@ -254,7 +248,7 @@ class RemoteWorker:
         try:
             return pickle.dumps(list(self.worker.run(pickle.loads(task))))
         except Exception as error:  # noqa: BLE001 — the driver reports any error
-            return _pickled_error(error)
+            return pickled_error(error)
 
 
 def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
@@ -265,11 +259,6 @@ def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> l
         for name, version in ours.items()
         if name != "python" and theirs.get(name, version) != version
     ]
-
-
-def _pickled_error(error: Exception) -> bytes:
-    known = isinstance(error, SafemarginError)
-    return pickle.dumps(error if known else RuntimeError(f"in a worker: {error!r}"))
 
 
 # -- the cluster -------------------------------------------------------------------------------

@@ -8,11 +8,9 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from multiprocessing.connection import Connection
 
-from safemargin.engines.base import Worker
-from safemargin.errors import SafemarginError
+from safemargin.engines.base import Worker, pickled_error
 
 
 def main() -> None:
@@ -28,11 +26,8 @@ def main() -> None:
             connection.send_bytes(pickle.dumps(None))
     except (EOFError, BrokenPipeError):
         return  # the driver has gone, or needs no more
-    except SafemarginError as error:
-        connection.send_bytes(pickle.dumps(error))
     except Exception as error:  # noqa: BLE001 — the driver reports any error
-        traceback.print_exc()
-        connection.send_bytes(pickle.dumps(RuntimeError(f"in a worker: {error!r}")))
+        connection.send_bytes(pickled_error(error))
 
 
 def _exit_with_parent(parent: int) -> None:
