@@ -1,7 +1,7 @@
 """Statistical truth: what the default bound is worth under 24 laws with known truth.
 
 `SAFEMARGIN_SLOW=1` runs the whole (both sample sizes, three confidences); otherwise a part.
-`python tests/slow/worth.py` prints the same figures as the tables of docs/methods.md.
+tests/helpers/worth.py prints the same figures as the tables of docs/methods.md.
 """
 
 from __future__ import annotations
