@@ -10,13 +10,14 @@ import pytest
 from helpers.margins import measured_tuples
 
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.sample import Options, Sample
+from safemargin.margins.bounds.table import Bound
 from safemargin.margins.methods import METHODS
 from safemargin.validation.comparison import VARIANTS, compare_samples, compare_tuples
 
 
 def samples(moments: int = 400, **more: Any) -> dict[str, Sample]:
-    """One proxy that tells how large losses get, and one that tells nothing."""
+    """One proxy that shows how large losses get, and one that shows nothing."""
     rng = np.random.default_rng(0)
     good = rng.gamma(2, 1, moments)
     losses = good[:, None] * rng.random((moments, 1)) * [0.5, 1.0, 2.0]
@@ -39,6 +40,7 @@ def test_all_methods_with_all_proxies() -> None:
     assert len(found.candidates) == 2 * len(VARIANTS)
     assert calls[-1] == (2 * len(VARIANTS) * 5, 2 * len(VARIANTS) * 5)
     assert (found.moments, found.natural_moments) == (400, 400)
+    assert len(found.winners) == 2
     for winner in found.winners:
         assert winner is not None
         assert winner.holds
@@ -56,10 +58,6 @@ def test_all_methods_with_all_proxies() -> None:
 
 
 def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    from safemargin.margins.bounds.sample import Options
-    from safemargin.margins.bounds.table import Bound
-    from safemargin.margins.methods import METHODS
-
     def reckless(sample: Sample, options: Options) -> Bound:
         grid = np.linspace(sample.proxies.min(), sample.proxies.max(), 9)
         return Bound(
@@ -80,10 +78,6 @@ def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch)
 def test_one_that_holds_nearly_everywhere_but_not_on_the_whole_is_refuted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from safemargin.margins.bounds.sample import Options
-    from safemargin.margins.bounds.table import Bound
-    from safemargin.margins.methods import METHODS
-
     def low(sample: Sample, options: Options) -> Bound:
         grid = np.linspace(0, 1, 9)
         return Bound(sample.n_values, grid[None], np.ones((1, 9)), options.confidence, "paper")

@@ -43,6 +43,7 @@ def test_where_losses_rise_with_n_only_resolution_is_lost() -> None:
     )
     assert found is not None
     assert found.missed == pytest.approx((0, 0, 0, 0))
+    assert [row.tolerance for row in found.rows] == [3.0, 6.0]
     assert all(row.thin_margin < row.dense_margin for row in found.rows)
 
 

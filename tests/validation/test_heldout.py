@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from safemargin.errors import InvalidInput, MissingExtra
-from safemargin.margins.bounds.conformal import assign_folds
+from safemargin.margins.bounds.ranks import assign_folds
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.methods import fit_bound
 from safemargin.validation.heldout import (
@@ -45,7 +46,7 @@ def test_clopper_pearson_inverts_the_binomial(tested: int, data: st.DataObject) 
     count = data.draw(st.integers(0, tested))
     share = clopper_pearson(count, tested)
     assert share.low <= count / tested <= share.high
-    if count:  # at the lower end, so many or more have a chance of 2.5 %
+    if count:  # at the lower end, this many or more have a chance of 2.5 %
         assert binom.sf(count - 1, tested, share.low) == pytest.approx(0.025, abs=1e-6)
     if count < tested:
         assert binom.cdf(count, tested, share.high) == pytest.approx(0.025, abs=1e-6)
@@ -158,8 +159,6 @@ def test_two_groups_are_too_few_for_cross_validation() -> None:
 
 
 def test_variants_that_cannot_be_fitted_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     ticks: list[int] = []

@@ -20,12 +20,13 @@ from safemargin.validation.heldout import (
     FOLDS,
     HeldOut,
     Share,
+    Variant,
     clopper_pearson,
     hold_out_all,
     typical_tolerances,
 )
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+VARIANTS: dict[str, Variant] = {
     **{name: (name, {}) for name in METHODS},
     "paper, no lift": ("paper", {"lift": False}),
 }
@@ -105,34 +106,12 @@ def compare_samples(
         raise InvalidInput("a comparison needs natural moments, and there are none: collect some")
     if tolerances is not None and (not len(tolerances) or min(tolerances) < 0):
         raise InvalidInput("a comparison needs one or more tolerances of at least 0")
-    total, done = len(samples) * len(chosen) * folds, 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total)
-
-    found: list[tuple[str, str, HeldOut]] = []
-    left_out: list[str] = []
     variants = {
         name: (method, {"minimum_bandwidth": minimum_bandwidth, **options})
         for name, (method, options) in VARIANTS.items()
         if name in chosen
     }
-    for proxy, sample in samples.items():
-        with one_thread():
-            judged = hold_out_all(
-                sample, variants, confidence=confidence, folds=folds, after_each=step
-            )
-        for name, outcome in judged.items():
-            if isinstance(outcome, MissingExtra):
-                left_out.append(str(outcome))
-            elif isinstance(outcome, SafemarginError):
-                left_out.append(f"{name} with {proxy}: {outcome}")
-            else:
-                found.append((name, proxy, outcome))
-    left_out = list(dict.fromkeys(left_out))  # each once
+    found, left_out = _judge_all(samples, variants, confidence, folds, progress)
     if not found:
         raise InvalidInput("nothing could be compared: " + "; ".join(left_out))
     if tolerances is None:
@@ -154,9 +133,41 @@ def compare_samples(
         natural_moments=len(np.unique(first.moments[first.natural])),
         candidates=candidates,
         winners=winners,
-        left_out=tuple(left_out),
+        left_out=left_out,
         gaps=gap_error(first, confidence=confidence, tolerances=levels),
     )
+
+
+def _judge_all(
+    samples: Mapping[str, Sample],
+    variants: Mapping[str, Variant],
+    confidence: float,
+    folds: int,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[list[tuple[str, str, HeldOut]], tuple[str, ...]]:
+    """Cross-validate all variants: (name, proxy, result) of each, and why others were left out."""
+    total, done = len(samples) * len(variants) * folds, 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    found, left_out = [], []
+    for proxy, sample in samples.items():
+        with one_thread():
+            judged = hold_out_all(
+                sample, variants, confidence=confidence, folds=folds, after_each=step
+            )
+        for name, outcome in judged.items():
+            if isinstance(outcome, MissingExtra):
+                left_out.append(str(outcome))
+            elif isinstance(outcome, SafemarginError):
+                left_out.append(f"{name} with {proxy}: {outcome}")
+            else:
+                found.append((name, proxy, outcome))
+    return found, tuple(dict.fromkeys(left_out))  # each reason once
 
 
 def compare_tuples(

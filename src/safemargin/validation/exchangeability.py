@@ -14,7 +14,8 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.core.seeding import plain_generator
 from safemargin.margins.bounds.calibrated import WIDTH, kernel_percentiles
-from safemargin.margins.bounds.conformal import POINTS, assign_folds, ranks_in
+from safemargin.margins.bounds.conformal import POINTS
+from safemargin.margins.bounds.ranks import assign_folds, ranks_in
 from safemargin.margins.bounds.sample import Sample
 
 STRATUM = 20

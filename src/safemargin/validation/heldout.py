@@ -16,7 +16,7 @@ import numpy as np
 
 from safemargin.core.records import PHASES, Floats, Phase
 from safemargin.errors import InvalidInput, SafemarginError
-from safemargin.margins.bounds.conformal import assign_folds, check_groups
+from safemargin.margins.bounds.ranks import assign_folds, check_groups
 from safemargin.margins.bounds.sample import Booleans, Integers, Sample
 from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.methods import fit_sample

@@ -10,4 +10,5 @@ all methods (tests/margins/test_bounds.py) find it there.
   method that only guesses percentiles needs just a curve, as `calibrated`, `isotonic` and
   `boosted` show.
 - `tolerance` and `paper` fill their tables themselves.
+- `ranks`: the order of the moments by proxy, and folds.
 """

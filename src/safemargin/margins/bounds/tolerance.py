@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from safemargin.core.records import Floats
-from safemargin.margins.bounds.conformal import proxy_grid
+from safemargin.margins.bounds.ranks import proxy_grid
 from safemargin.margins.bounds.sample import Options, Sample
 from safemargin.margins.bounds.table import Bound
 
