@@ -12,7 +12,7 @@ from safemargin.margins.lookup import Margins
 
 
 def margins(**changes: Any) -> Margins:
-    """At a tolerance of 1: margin 4 at a proxy of 0, then 2 at 1, 1 at 2 and 0 at 3."""
+    """Return margins that are 4, 2, 1 and 0 at the proxies 0, 1, 2 and 3, for a tolerance of 1."""
     bound = Bound(
         n_values=(1, 2, 4),
         grid=np.array([[0.0, 1.0, 2.0, 3.0]] * 3),
@@ -29,11 +29,12 @@ def margins(**changes: Any) -> Margins:
 
 
 def scores(proxy: float) -> np.ndarray:
+    """Return scores of three actions with this range."""
     return np.array([0.0, proxy, proxy / 2], dtype=np.float32)
 
 
 def own_margins(**changes: Any) -> Margins:
-    """`always_first` scores 1 + state against 0: states 0, 1 and 2 are measured, later ones not."""
+    """Return margins for `always_first`, whose proxy is 1 + state: states 0 to 2 are measured."""
     return margins(proxy="log_prob_range", policy={"kind": "logits"}, **changes)
 
 

@@ -67,7 +67,7 @@ def test_every_kind_has_a_sentence() -> None:
         assert len(text) > 5
 
 
-def test_a_log_goes_on_where_it_was(path: Path) -> None:
+def test_a_log_is_continued_where_it_ended(path: Path) -> None:
     with sm.AuditLog(path, write=True) as log:
         assert log.add("handed-back", "a", person="Ann").id == 6
         assert log.check() == 6
@@ -101,7 +101,7 @@ def test_sqlite_itself_refuses_to_change_the_past(path: Path, statement: str, sa
         ("DELETE FROM entries", "entry 1 is missing, the log is empty"),
     ],
 )
-def test_who_goes_around_the_triggers_is_found_out(
+def test_tampering_behind_the_triggers_is_found(
     path: Path, capsys: pytest.CaptureFixture[str], statement: str, said: str
 ) -> None:
     connection = sqlite3.connect(path)
@@ -117,7 +117,7 @@ def test_who_goes_around_the_triggers_is_found_out(
     pytest.importorskip("fastapi")
     before = path.read_bytes()
     assert main(["watch", "--remote", "--port", "0", "--no-browser", "--log", str(path)]) == 2
-    assert said in capsys.readouterr().err  # no server goes on with such a log
+    assert said in capsys.readouterr().err  # no server continues such a log
     assert path.read_bytes() == before
 
 
@@ -132,14 +132,14 @@ def test_a_log_begins_with_the_start_of_a_server(tmp_path: Path) -> None:
             log.check()
 
 
-def test_the_journal_is_put_in_order(tmp_path: Path) -> None:
+def test_tidy_moves_the_journal_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "watch.db"
     with sm.AuditLog(path, write=True) as log:
         log.add("server-started")
         log.tidy()
         for step in range(300):
             log.add("call", "a", step=step, picture=bytes(20_000))
-        assert path.stat().st_size < 1 << 20  # all is in the journal still
+        assert path.stat().st_size < 1 << 20  # everything is still in the journal
         log.tidy()
         assert path.stat().st_size > 300 * 20_000
         log.add("left", "a")
@@ -185,14 +185,14 @@ def test_the_log_is_whole_after_kill_9(tmp_path: Path) -> None:
         if int(line) >= 200:
             break
     os.kill(writer.pid, signal.SIGKILL)
-    told = [int(line) for line in writer.stdout.read().split()]
+    printed = [int(line) for line in writer.stdout.read().split()]
     writer.wait()
     writer.stdout.close()
-    last = max([200, *told])
+    last = max([200, *printed])
     with sm.AuditLog(path, write=True) as log:
         steps = [entry.step for entry in log if entry.kind == "action"]
         assert steps == list(range(len(steps)))
-        assert len(steps) > last  # what was said to be written is there
+        assert len(steps) > last  # whatever was confirmed is there
         assert log.check() == len(steps) + 1
         log.add("left", "a")
 
@@ -225,7 +225,7 @@ def test_a_log_that_may_only_be_read_is_read_whole(
         assert "a left" in seen.stdout
 
 
-def test_what_is_no_log(tmp_path: Path) -> None:
+def test_files_that_are_not_logs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditLogError, match="there is no audit log"):
         sm.AuditLog(tmp_path / "none.db")
     with pytest.raises(AuditLogError, match="there is no folder"):
@@ -269,7 +269,7 @@ def test_the_command_prints_it(path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "0/8  Ann acted for a: LEFT" in printed.out
     assert "5 entries; none was altered" in printed.err
     assert main(["audit", str(path), "--json", "--agent", "a"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [entry["kind"] for entry in told["entries"]] == ["joined", "call", "taken", "action"]
+    log = json.loads(capsys.readouterr().out)
+    assert [entry["kind"] for entry in log["entries"]] == ["joined", "call", "taken", "action"]
     assert main(["audit", str(path), "--agent", "b"]) == 2
     assert "has no entry of an agent 'b'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The monitor: one agent and many alike, hysteresis, pauses, what is refused, and what it needs."""
+"""The monitor: one agent and many, hysteresis, pauses, drift, what it refuses and needs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_outside_the_fitted_range_is_flagged() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_scores_that_are_no_numbers_call(bad: float) -> None:
+def test_scores_that_are_not_finite_call(bad: float) -> None:
     watch = monitor(pause=100)
     assert watch.step(scores(2)).call
     assert not watch.step(scores(0)).call
@@ -122,7 +122,7 @@ def test_scores_that_are_no_numbers_call(bad: float) -> None:
 
 
 @pytest.mark.parametrize("proxy", ["q_range", "q_variance", "certainty", "log_prob_range"])
-def test_many_agents_are_told_what_each_would_be_told_alone(proxy: str) -> None:
+def test_a_batch_gets_the_same_decisions_as_each_agent_alone(proxy: str) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(0, 1.5, (200, 5, 3)).astype(np.float32)  # [steps, agents, actions]
     rows[rng.random((200, 5)) < 0.02, 1] = np.nan
@@ -251,7 +251,7 @@ def test_proxies_that_need_more_than_scores_are_refused(monkeypatch: pytest.Monk
         ({"block": 0}, "block must be at least 1 decision, got 0"),
     ],
 )
-def test_options_that_cannot_be(options: Any, text: str) -> None:
+def test_invalid_options_are_refused(options: Any, text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         monitor(**options)
 
@@ -282,15 +282,15 @@ def test_scores_of_another_shape() -> None:
         ([[1.0, 2.0], [1.0]], "scores must be numbers, equally many for each agent"),
     ],
 )
-def test_scores_that_are_no_real_numbers(wrong: Any, text: str) -> None:
-    begun, many = monitor(), monitor()
-    begun.step(np.zeros(2))
+def test_scores_that_are_not_real_numbers_are_refused(wrong: Any, text: str) -> None:
+    single, many = monitor(), monitor()
+    single.step(np.zeros(2))
     many.step(np.zeros((2, 2)))
-    for watch in (monitor(), begun, many):
+    for watch in (monitor(), single, many):
         with pytest.raises(InvalidInput, match=text):
             watch.step(wrong)
-    assert begun.steps == many.steps == 1
-    assert begun.step([0, 1]).proxy == 1  # other numbers are fine
+    assert single.steps == many.steps == 1
+    assert single.step([0, 1]).proxy == 1  # other numbers are fine
 
 
 def test_listeners_hear_of_calls_and_releases() -> None:
@@ -340,7 +340,7 @@ def test_drift_voids_the_guarantee() -> None:
     assert "their guarantee is void" in drifted.why
 
 
-def test_older_margins_cannot_tell_of_drift() -> None:
+def test_older_margins_cannot_report_drift() -> None:
     watch = monitor()
     watch.step(scores(1))
     watch.end_episode()

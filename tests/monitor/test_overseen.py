@@ -1,4 +1,4 @@
-"""Oversight in an environment: the wrapper, the generator, and who may act when there is a call."""
+"""Oversight in an environment: the wrapper, the generator, and the overseers."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ def test_episodes_are_counted_and_broken_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_a_seed_leaves_the_game_that_goes_on(seed: int | None) -> None:
-    told: list[str] = []
-    env, monitor = Lives(short_chain(), lives=3), watch(listeners=[lambda e: told.append(e.why)])
+def test_a_seed_abandons_a_game_with_lives_left(seed: int | None) -> None:
+    heard: list[str] = []
+    env, monitor = Lives(short_chain(), lives=3), watch(listeners=[lambda e: heard.append(e.why)])
     for _ in sm.oversee(env, always_first, monitor, seed=0):
         pass
-    told.clear()
+    heard.clear()
     run = sm.oversee(env, always_first, monitor, seed=seed)
     assert next(run).decision.call == (seed is None)  # the call of the last life
-    assert told == ([] if seed is None else ["the episode has ended"])
+    assert heard == ([] if seed is None else ["the episode has ended"])
     overseen = sm.Overseen(Lives(short_chain(), lives=3), always_first, watch())
     overseen.reset(seed=0)
     while not overseen.step()[2]:
@@ -136,7 +136,7 @@ def test_the_generator_takes_answers() -> None:
     assert steps == [1, 2, 3, 4, 5]
 
 
-def test_a_generator_that_is_given_up() -> None:
+def test_an_abandoned_generator_does_not_count_for_drift() -> None:
     monitor = Monitor(own_margins(natural_proxies=summarise(np.arange(50.0))), tolerance=1.0)
     run = sm.oversee(short_chain(), always_first, monitor)
     next(run)
@@ -198,7 +198,7 @@ def test_a_lookahead_returns_to_where_it_was() -> None:
         assert env.unwrapped.np_random.bit_generator.state == generator
 
 
-def test_lookaheads_that_cannot_be() -> None:
+def test_invalid_lookaheads_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 1 step and 1 trial, got 0 and 1"):
         Lookahead(always_first, kind="logits", steps=0)
     look = Lookahead(always_first, kind="logits")

@@ -135,7 +135,7 @@ def test_without_pictures_there_is_a_reason(spec: EnvironmentSpec, reason: str) 
     ],
 )
 def test_mujoco_without_opengl_gets_one_sentence(backend: str | None, cure: str) -> None:
-    """In a process of its own: what MuJoCo says there comes from its libraries, or kills it."""
+    """In a separate process: MuJoCo's libraries may print to it, or kill it."""
     pytest.importorskip("mujoco")
     code = (
         "from safemargin.environments import EnvironmentSpec\n"
@@ -170,7 +170,7 @@ def test_films_fill_up_and_make_room(recordings: Recordings) -> None:
         films.close()
 
 
-def test_films_tell_why_there_are_none(recordings: Recordings) -> None:
+def test_films_say_why_there_are_none(recordings: Recordings) -> None:
     films = Films(lambda: Camera(EnvironmentSpec.parse(make_branching)))
     with pytest.raises(NoPictures, match="does not take render_mode"):
         films.picture(recordings.open("natural-0-0"), 0)
