@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.summaries import told_above
 from safemargin.study.plots import readable
 from safemargin.study.study import Study
+from safemargin.web.margin_tables import finite
 
 MOST_SCORES = 64
 """With more scores than this per step, none are sent: a bar chart could not show them."""
@@ -65,7 +65,7 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
             {
                 "n": found.estimate.n,
                 "mean": found.estimate.mean,
-                "half_width": _finite(found.estimate.half_width),
+                "half_width": finite(found.estimate.half_width),
                 "exact": found.estimate.exact,
             }
             for found in recordings.measured(recording.name)
@@ -97,15 +97,9 @@ def starting_point(
     return worst.name, worst.peak_step
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def short(values: Array, digits: int = 6) -> list[Any]:
     """Round numbers to what a chart can show; None for those that are not finite."""
     if values.ndim > 1:
         return [short(row, digits) for row in values]
-    return [
-        _finite(float(f"{value:.{digits}g}"))
-        for value in np.asarray(values, dtype=np.float64).tolist()
-    ]
+    numbers = np.asarray(values, dtype=np.float64).tolist()
+    return [finite(float(f"{value:.{digits}g}")) for value in numbers]

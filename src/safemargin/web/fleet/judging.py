@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -21,11 +22,15 @@ def judge(agent: Agent, report: Report, before: Report | None) -> Report:
             "this server has no margins file, so a decision needs its margin; start the server "
             "with one, or give the agent a monitor"
         )
-    decision: Decision = agent.monitor.step(np.array(report.scores))
+    return with_decision(report, agent.monitor.step(np.array(report.scores)))
+
+
+def with_decision(report: Report, decision: Decision) -> Report:
+    """Return the report with what a monitor decided."""
     return replace(
         report,
         margin=decision.margin,
-        proxy=decision.proxy if decision.proxy - decision.proxy == 0 else None,
+        proxy=decision.proxy if math.isfinite(decision.proxy) else None,
         call=decision.call,
         outside=decision.outside,
         muted=decision.muted,
