@@ -8,6 +8,7 @@ import json
 import time
 from typing import Any
 
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
@@ -19,6 +20,7 @@ LONGEST_QUEUE = 256
 """The most messages that may wait for an agent or a page."""
 AGENT_RATE = 200.0
 """Messages a second that one agent may send; twice as many in a burst."""
+TOO_FAST = f"more than {AGENT_RATE:g} messages a second; report less often"
 MOST_FAULTS = 10
 """Malformed messages after which a connection is closed."""
 REFUSED = 1008
@@ -48,8 +50,11 @@ class Bucket:
 class Connection:
     """One WebSocket whose messages leave from a bounded queue, in order."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, *, rate: float, flood: str) -> None:
+        """`rate`: messages a second that it may send; `flood`: the reason to close beyond it."""
         self.websocket = websocket
+        self.flood = flood
+        self._bucket = Bucket(rate)
         self.outgoing: asyncio.Queue[dict[str, Any] | str | bytes | None] = asyncio.Queue(
             LONGEST_QUEUE
         )
@@ -107,7 +112,18 @@ class Connection:
             reader.cancel()
 
     async def listen(self) -> None:
-        """Receive messages."""
+        """Receive messages until the connection ends or sends too many."""
+        while self.ending is None:
+            message = await self.websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if not self._bucket.take():
+                self.end(REFUSED, self.flood)
+            else:
+                self.receive(message)
+
+    def receive(self, message: Message) -> None:
+        """Act on one message of the WebSocket, which has a "text" or "bytes"."""
         raise NotImplementedError
 
 
@@ -123,10 +139,9 @@ class AgentConnection(Connection):
     """A remote agent: first a hello, then decisions and pictures."""
 
     def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(websocket)
+        super().__init__(websocket, rate=AGENT_RATE, flood=TOO_FAST)
         self.fleet = fleet
         self.agent: Agent | None = None
-        self._bucket = Bucket(AGENT_RATE)
         self._left = False
 
     def send(self, message: dict[str, Any]) -> None:
@@ -152,28 +167,19 @@ class AgentConnection(Connection):
                 status: Status = "left" if self._left else "lost"
                 self.fleet.depart(self.agent, self, status, "" if self._left else why)
 
-    async def listen(self) -> None:
-        while self.ending is None:
-            message = await self.websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            if not self._bucket.take():
-                self.end(REFUSED, f"more than {AGENT_RATE:g} messages a second; report less often")
-                return
-            try:
-                if message.get("text") is not None:
-                    self._receive(read_json(message["text"]))
-                else:
-                    self._receive_picture(message["bytes"])
-            except StudyMismatch as error:
+    def receive(self, message: Message) -> None:
+        try:
+            if message.get("text") is not None:
+                self._receive_json(read_json(message["text"]))
+            else:
+                self._receive_picture(message["bytes"])
+        except (InvalidInput, StudyMismatch) as error:
+            if self.agent is None or isinstance(error, StudyMismatch):
                 self.end(REFUSED, str(error))
-            except InvalidInput as error:
-                if self.agent is None:
-                    self.end(REFUSED, str(error))
-                else:
-                    self.complain(error)
+            else:
+                self.complain(error)
 
-    def _receive(self, message: dict[str, Any]) -> None:
+    def _receive_json(self, message: dict[str, Any]) -> None:
         if self.agent is None:
             self.agent = self.fleet.join(read_hello(message), self)
             return

@@ -96,8 +96,14 @@ def _table(margins: Margins) -> dict[str, Any]:
         "bounded": bound.unbounded < 1,
         "notes": list(margins.notes),
         "grid": rows.tolist(),
-        "upper": [
-            [value if math.isfinite(value) else None for value in row]
-            for row in bound.upper.tolist()
-        ],
+        "upper": finite(bound.upper.tolist()),
     }
+
+
+def finite(value: Any) -> Any:
+    """Replace infinity and NaN, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

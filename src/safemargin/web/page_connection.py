@@ -6,10 +6,11 @@ import json
 import time
 from typing import Any
 
+from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from safemargin.errors import InvalidInput, SafemarginError
-from safemargin.web.connections import REFUSED, Bucket, Connection
+from safemargin.web.connections import REFUSED, Connection
 from safemargin.web.fleet import messages
 from safemargin.web.fleet.agents import Agent
 from safemargin.web.fleet.news import News
@@ -33,7 +34,11 @@ class PageConnection(Connection):
     """An open page."""
 
     def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(websocket)
+        super().__init__(
+            websocket,
+            rate=PAGE_RATE,
+            flood="this page sends too many messages; load it again",
+        )
         self.fleet = fleet
         self.person: Person = Person("", "")
         self.looks_at: int | None = None
@@ -41,7 +46,6 @@ class PageConnection(Connection):
         """How many decisions the page never got, because it read too slowly for too long."""
         self._news = News()
         self._next_picture = 0
-        self._bucket = Bucket(PAGE_RATE)
 
     def send(self, message: dict[str, Any] | str | bytes) -> None:
         """Send a message to the page at once; a page that does not read at all is closed."""
@@ -100,20 +104,14 @@ class PageConnection(Connection):
                 self.fleet.people.depart(self.person)
                 self.fleet.pace_pictures()
 
-    async def listen(self) -> None:
-        while self.ending is None:
-            message = await self.websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            if not self._bucket.take():
-                self.end(REFUSED, "this page sends too many messages; load it again")
-                return
-            try:
-                self._receive(messages.read_json(message.get("text") or message.get("bytes") or ""))
-            except SafemarginError as error:
-                self.complain(error)
+    def receive(self, message: Message) -> None:
+        try:
+            text = message.get("text") or message.get("bytes") or ""
+            self._receive_json(messages.read_json(text))
+        except SafemarginError as error:
+            self.complain(error)
 
-    def _receive(self, message: dict[str, Any]) -> None:
+    def _receive_json(self, message: dict[str, Any]) -> None:
         fleet, wanted = self.fleet, message.get("do")
         if self not in fleet.pages:
             if wanted != "hello":

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from safemargin.errors import InvalidInput
-from safemargin.web.connections import AGENT_RATE, Bucket
+from safemargin.web.connections import AGENT_RATE, TOO_FAST, Bucket
 from safemargin.web.fleet.agents import Agent
 from safemargin.web.fleet.messages import read_hello, read_introduction, read_json, read_report
 from safemargin.web.fleet.state import Fleet
@@ -90,7 +90,7 @@ class PlainAgents:
         report = read_report(message)
         known = self._find(name, message)
         if not known.bucket.take():
-            raise InvalidInput(f"more than {AGENT_RATE:g} messages a second; report less often")
+            raise InvalidInput(TOO_FAST)
         known.heard_at = time.monotonic()
         if known.agent is not None:
             self.fleet.report(known.agent, report)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from safemargin.study.plots import KdeInfo, kde_info
 from safemargin.study.status import Status
 from safemargin.study.study import Study
 from safemargin.validation.comparison import Comparison
-from safemargin.web.margin_tables import MarginTables, margin_tables
+from safemargin.web.margin_tables import MarginTables, finite, margin_tables
 from safemargin.web.pages import page, plotly_script
 
 Found = TypeVar("Found")
@@ -154,7 +153,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
 def report_page(info: ReportInfo, plotly: str) -> str:
     """Return the page with all scripts, styles, numbers and pictures inside."""
     # No '<' in the data: it could end the script element.
-    data = json.dumps(_finite(info.to_dict()), allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(finite(info.to_dict()), allow_nan=False).replace("<", "\\u003c")
     parts = {
         "STYLE": page("style.css") + page("report.css"),
         "PLOTLY": plotly,
@@ -270,12 +269,3 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
 
 def _rounded(values: Any) -> list[float]:
     return [float(f"{value:.5g}") for value in np.asarray(values).ravel().tolist()]
-
-
-def _finite(value: Any) -> Any:
-    """Replace infinity and NaN, which JSON does not have, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -21,5 +21,5 @@ def judge(agent: Agent, report: Report, before: Report | None) -> Report:
             "this server has no margins file, so a decision needs its margin; start the server "
             "with one, or give the agent a monitor"
         )
-    said: Decision = agent.monitor.step(np.array(report.scores))
-    return replace(report, **said.report())
+    decision: Decision = agent.monitor.step(np.array(report.scores))
+    return replace(report, **decision.report())

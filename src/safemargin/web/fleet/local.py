@@ -99,9 +99,9 @@ class _Runner:
     """One agent: its environment, its monitor, and its link to the fleet."""
 
     def __init__(
-        self, crew: LocalAgents, loop: asyncio.AbstractEventLoop, number: int, name: str
+        self, team: LocalAgents, loop: asyncio.AbstractEventLoop, number: int, name: str
     ) -> None:
-        self.crew = crew
+        self.team, self.crew = team, team.crew
         self.name = name
         self.loop = loop
         self.number = number
@@ -140,10 +140,10 @@ class _Runner:
             status, reason = "died", describe_error(error)
         agent = self.agent
         if agent is not None:
-            self._post(lambda: self.crew.fleet.depart(agent, self, status, reason))
+            self._post(lambda: self.team.fleet.depart(agent, self, status, reason))
 
     def _make(self) -> Env:
-        spec = self.crew.crew.environment
+        spec = self.crew.environment
         try:
             return drawing_environment(spec)
         except NoPictures:
@@ -151,7 +151,7 @@ class _Runner:
             return spec.make()
 
     def _join(self, env: Env) -> None:
-        space, crew = env.action_space, self.crew.crew
+        space, crew = env.action_space, self.crew
         count = first = dimensions = 0
         if isinstance(space, gym.spaces.Discrete):
             count, first = int(space.n), int(space.start)
@@ -160,7 +160,7 @@ class _Runner:
         names = action_names(env, count)
         hello = Hello(
             self.name,
-            f"local {id(self.crew)}",
+            f"local {id(self.team)}",
             action_names=tuple(
                 name or f"action {first + i}" for i, name in enumerate(names[:MOST_ACTIONS])
             ),
@@ -168,44 +168,44 @@ class _Runner:
             first_action=first,
             policy=crew.policy.identity,
             environment=crew.environment.name,
-            on_lost=self.crew.fleet.on_lost,
+            on_lost=self.team.fleet.on_lost,
         )
         done = threading.Event()
 
         def join() -> None:
-            self.agent = self.crew.fleet.join(hello, self)
+            self.agent = self.team.fleet.join(hello, self)
             done.set()
 
         self._post(join)
-        while not done.wait(0.1) and not self.crew.closing.is_set():
+        while not done.wait(0.1) and not self.team.closing.is_set():
             pass
 
     def _episodes(self, env: Env) -> None:
-        crew = self.crew.crew
+        crew = self.crew
         monitor = crew.make_monitor()
         seed = hashed_seed(crew.seed, self.number)
         episode = 0
         first: int | None = seed
         while not self._ended:
-            run = oversee(env, self.crew.policy, monitor, seed=first)
+            run = oversee(env, self.team.policy, monitor, seed=first)
             self._one(run, env, episode)
             first = None  # the environment chooses its next start itself
             episode += 1
 
     @property
     def _ended(self) -> bool:
-        return self.crew.closing.is_set() or self.steering.stopped is not None
+        return self.team.closing.is_set() or self.steering.stopped is not None
 
     def _one(self, run: Generator[Question, Any, Outcome], env: Env, episode: int) -> None:
         """Run one episode."""
-        pause = 1 / self.crew.crew.speed
+        pause = 1 / self.crew.speed
         due = time.monotonic()
         answer: Any = None
         try:
             question = next(run)
             while not self._ended:
                 due = max(due + pause, time.monotonic())
-                self.crew.closing.wait(due - time.monotonic())
+                self.team.closing.wait(due - time.monotonic())
                 waits = self.steering.taken
                 self._report(question, env, episode, waits=waits)
                 if question.decision.began and not waits and self._somebody_comes():
@@ -214,7 +214,7 @@ class _Runner:
                 answer = None
                 if waits:
                     _, answer = self.steering.wait(
-                        episode, question.step, given_up=self.crew.closing.is_set
+                        episode, question.step, given_up=self.team.closing.is_set
                     )
                     if answer is not None and not isinstance(env.action_space, gym.spaces.Discrete):
                         space = env.action_space
@@ -224,27 +224,26 @@ class _Runner:
                 question = run.send(answer)
         except StopIteration:
             if self.agent is not None:
-                self._post(partial(self.crew.fleet.end_episode, self.agent))
+                self._post(partial(self.team.fleet.end_episode, self.agent))
         else:
             run.close()
 
     def _somebody_comes(self) -> bool:
-        wait = self.crew.crew.wait
-        return wait > 0 and self.steering.wait_for_person(wait, given_up=self.crew.closing.is_set)
+        wait = self.crew.wait
+        return wait > 0 and self.steering.wait_for_person(wait, given_up=self.team.closing.is_set)
 
     def _report(self, question: Question, env: Env, episode: int, *, waits: bool = False) -> None:
-        decision, scores = question.decision, np.ravel(question.scores)
-        proposed = question.proposed
+        scores, proposed = np.ravel(question.scores), question.proposed
         report = Report(
             episode,
             question.step,
-            tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
-            int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
+            scores=tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
+            proposed=int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
             waits=waits,
-            **decision.report(),
+            **question.decision.report(),
         )
-        picture = self._picture(env, urgent=decision.began)
-        fleet, agent = self.crew.fleet, self.agent
+        picture = self._picture(env, urgent=question.decision.began)
+        fleet, agent = self.team.fleet, self.agent
 
         def tell() -> None:
             if agent is not None and agent.link is self:
