@@ -206,7 +206,7 @@ def test_a_log_that_may_only_be_read_is_read_whole(
     if left == "log":
         assert seen.returncode == 2
         assert f"safemargin: {place} cannot be read where it is: its newest part" in seen.stderr
-        assert "copy the whole folder to such a place" in seen.stderr
+        assert "copy the whole folder to a writable disk" in seen.stderr
         assert seen.stderr.count("\n") == 1
     else:
         assert seen.returncode == 0, seen.stderr

@@ -389,7 +389,7 @@ def test_a_study_that_may_only_be_read_is_read_whole(
     folder.chmod(0o755)
     if left == "log":
         assert done.stdout.startswith(f"StudyError: {folder / DATABASE} cannot be read where it is")
-        assert "copy the whole folder to such a place" in done.stdout
+        assert "copy the whole folder to a writable disk" in done.stdout
         assert len(Store.open(folder).episode_outlines()) == 1  # where it can be written
     else:
         assert done.stdout == "1\n", done.stderr

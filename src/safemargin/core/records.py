@@ -1,4 +1,4 @@
-"""The frozen records that the stages of a study hand to one another."""
+"""The frozen records that the stages of a study pass to one another."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class EpisodeKey:
 
     @property
     def game_keys(self) -> tuple[int, int]:
-        """What the start that all lives share is keyed by."""
+        """The keys of the random stream for the start, which all lives share."""
         return PHASES.index(self.phase), self.index
 
     @property
     def stream_keys(self) -> tuple[int, int, int]:
-        """What an episode's own random streams are keyed by."""
+        """The keys of the episode's own random streams."""
         return *self.game_keys, self.life
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Episode:
     seed: int
     """What the environment was reset with."""
     opening: int
-    """The first so many actions were random (a different start), not the policy's."""
+    """This many first actions were random (for a different start), not the policy's."""
     actions: Array  # [steps] or [steps, dimensions]
     rewards: Floats  # [steps]
     scores: npt.NDArray[np.float32]  # [steps, actions]
@@ -107,7 +107,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """An estimate and the returns it was made from."""
+    """An estimate and the returns it was computed from."""
 
     estimate: Estimate
     perturbed: Floats  # [trials]
@@ -115,9 +115,9 @@ class Measurement:
     steps: int
     """Simulator steps spent."""
     wasted: int = 0
-    """Those of them in trials that were begun ahead and then not wanted."""
+    """How many of them were spent on speculative trials that were discarded."""
     remembered: int = 0
-    """States held to see where the moment's rollouts meet; the same for every n of a moment."""
+    """States kept to recognise rollouts that meet; the same for every n of a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Tuples:
         return len(self.steps)
 
     def losses(self, estimand: Literal["mean", "single-run"]) -> Floats:
-        """What a fit bounds: the mean loss [moments, n], or that of runs [moments, runs, n]."""
+        """Return what a fit bounds: mean losses [moments, n], or single ones [moments, runs, n]."""
         if estimand == "mean":
             return self.criticalities
         if self.runs is None:

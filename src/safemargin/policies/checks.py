@@ -1,4 +1,4 @@
-"""Whether scores and spaces are what a policy's kind promises."""
+"""Checks that scores and spaces are what a policy's kind promises."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SHAPES: dict[str, str] = {
 def checked_scores(
     raw: Any, *, kind: ScoreKind, batch: int, description: str
 ) -> npt.NDArray[np.float32]:
-    """The scores as finite float32 in the shape of their kind, or a PolicyFault."""
+    """Return finite float32 scores in the shape of their kind, or raise PolicyFault."""
     try:
         with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
             scores = np.asarray(raw, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise PolicyFault(
             f"policy {description}: expected {kind} scores {SHAPES[kind]}, "
-            f"got {type(raw).__name__} that is no array of numbers ({error})"
+            f"got {type(raw).__name__} that is not an array of numbers ({error})"
         ) from error
     well_formed = (
         scores.ndim == (3 if kind == "gaussian" else 2)
@@ -55,7 +55,7 @@ def checked_scores(
 
 
 def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Observations:
-    """Observations of a space, drawn without touching the space's own random generator."""
+    """Draw observations of a space without touching the space's own random generator."""
     own = copy.deepcopy(space)
     own.seed(seed)
     samples = [own.sample() for _ in range(batch)]
@@ -65,7 +65,7 @@ def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Obs
         return np.stack([np.asarray(sample) for sample in samples])
     except ValueError as error:
         raise PolicyFault(
-            f"observations of {space} make no array; flatten them "
+            f"observations of {space} do not form an array; flatten them "
             "(gymnasium.wrappers.FlattenObservation)"
         ) from error
 
@@ -77,7 +77,7 @@ def check_observation_space(
     shape: tuple[int | None, ...],
     dtype: np.dtype[Any] | None = None,
 ) -> None:
-    """Compare an environment's observations with what the policy takes; None: any size."""
+    """Compare an environment's observations with what the policy takes; None means any size."""
     got = space.shape
     fits = (
         got is not None
@@ -118,7 +118,7 @@ def check_action_space(policy: Policy, space: gym.Space[Any], scored: int | None
 
 
 def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
-    """Score one sample observation and compare what comes with the action space."""
+    """Score one sample observation and compare the scores with the action space."""
     check_action_space(policy, env.action_space)
     observations = sample_batch(env.observation_space)
     failure = (
@@ -132,7 +132,7 @@ def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
 
 
 def _shape_text(space: gym.Space[Any]) -> str:
-    """A space for an error text: 'Box of shape [4]', 'Discrete(6)'."""
+    """Describe a space in an error message: 'Box of shape [4]', 'Discrete(6)'."""
     if isinstance(space, gym.spaces.Box):
         return f"Box of shape {list(space.shape)}"
     if isinstance(space, gym.spaces.Dict):

@@ -1,4 +1,4 @@
-"""A plain Python function as a policy: a batch of observations in, scores out."""
+"""A Python function as a policy: a batch of observations in, scores out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from safemargin.policies.identity import function_identity
 class FunctionPolicy(BatchedPolicy):
     """Scores from `function(observations)`, which gets [batch, ...] and returns [batch, actions].
 
-    The identity is a best effort (`function_identity`); whoever knows better passes `identity`.
+    The identity is a best effort (`function_identity`); pass `identity` to replace it.
     """
 
     def __init__(

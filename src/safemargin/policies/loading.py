@@ -1,4 +1,4 @@
-"""From what a user names to a policy: files, objects, and text that points at them."""
+"""Finding the policy that a user names: a file, an object, or text that points to one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def load_policy(
     fixed_batch: int | None = 1,
     identity: str | None = None,
 ) -> Policy:
-    """The policy that a file, a text or an object stands for.
+    """Return the policy that a file, a text or an object stands for.
 
-    `kind` says what the scores mean where the source does not. `fixed_batch` is how many
-    observations are evaluated at once, always that many, so that scores do not depend on the
-    batch; None takes every batch as it comes. `identity` replaces the hash of the weights.
+    `kind` says what the scores mean where the source does not. Always exactly `fixed_batch`
+    observations are evaluated at once, so that scores do not depend on the batch; None takes every
+    batch as it comes. `identity` replaces the hash of the weights.
     """
     if kind is not None and kind not in get_args(ScoreKind):
         raise InvalidInput(
@@ -71,7 +71,7 @@ def _from_text(text: str, options: dict[str, Any]) -> Policy:
         )
     if ":" in text or suffix == ".py":
         return _from_object(locate(text, what="policy"), text, options)
-    there = "is not a kind of file it can read" if Path(text).exists() else "does not exist"
+    there = "is not a kind of file that can be read" if Path(text).exists() else "does not exist"
     raise InvalidInput(f"policy {text!r} {there}; name {FORMS}")
 
 
@@ -88,8 +88,8 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
             )
         return source
     if isinstance(source, str | Path):
-        return _from_text(str(source), options)  # a factory may answer with a file
-    # An object can only come from a library that is imported already.
+        return _from_text(str(source), options)  # a factory may return the name of a file
+    # An object of a library can exist only if the library is already imported.
     if "torch" in sys.modules:
         if "stable_baselines3" in sys.modules:
             from safemargin.policies.sb3 import Sb3Policy, is_sb3_model
@@ -113,7 +113,7 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
 
 
 def _required_kind(source: Any, description: str | None, kind: ScoreKind | None) -> ScoreKind:
-    """A function or a network cannot be asked what its numbers mean."""
+    """Return what the scores of a function or a network mean, which only the user can know."""
     kind = kind or getattr(source, "kind", None)
     if kind is None:
         name = description or getattr(source, "__qualname__", type(source).__qualname__)

@@ -1,4 +1,4 @@
-"""A PyTorch module as a policy."""
+"""PyTorch modules as policies."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def is_module(value: Any) -> bool:
 
 
 def module_identity(module: torch.nn.Module) -> str:
-    """Of the layers' types and all weights and buffers."""
-    # Two networks with equal weights but ReLU in place of tanh are two agents.
+    """Hash the types of all layers, and all weights and buffers."""
+    # Two networks with equal weights, one with ReLU and one with tanh, are two agents.
     structure = [f"{name} {type(layer).__qualname__}" for name, layer in module.named_modules()]
     weights = {
         name: tensor.detach().cpu().numpy()
@@ -87,7 +87,7 @@ def module_identity(module: torch.nn.Module) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run on one thread and restore what was set: how a sum is split changes its last bits."""
+    """Use one thread for a while: splitting a sum among threads changes its last bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -97,7 +97,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _tensor(array: npt.NDArray[Any], parameter: torch.nn.Parameter | None) -> torch.Tensor:
-    """A tensor of the network's own type and place; whole numbers stay what they are."""
+    """Return a tensor of the network's float type and on its device; integers keep their type."""
     # A copy: kernels may treat memory that begins at an odd address differently.
     tensor = torch.tensor(np.ascontiguousarray(array))
     if parameter is None:
