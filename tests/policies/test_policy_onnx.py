@@ -38,7 +38,9 @@ def test_kind_is_asked_then_metadata_then_output_name(
 
 def test_an_output_with_an_unknown_name_needs_a_kind(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "agent.onnx", output="dense_3")
-    with pytest.raises(InvalidInput, match=r"outputs dense_3 do not say what the scores mean; pass --scores q or"):
+    with pytest.raises(
+        InvalidInput, match=r"outputs dense_3 do not say what the scores mean; pass --scores q or"
+    ):
         load_policy(path)
 
 
