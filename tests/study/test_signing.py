@@ -120,7 +120,7 @@ def test_a_margins_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
     document["environment"] = {"name": "CartPole-v1", "arguments": "x"}
     file.write_text(json.dumps(document))
     assert main(watch) == 2
-    assert "arguments must be values with names, got 'x'" in capsys.readouterr().err
+    assert "arguments must be a mapping of names to values, got 'x'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", LOADING)

@@ -16,9 +16,9 @@ from safemargin.policies.batching import ask
 
 
 class Explorer:
-    """The policy's greedy actions mixed with random ones; without a policy, random ones alone.
+    """Mixes the policy's greedy actions with random ones; without a policy, all are random.
 
-    With `random_share` 0 and no policy it is always the same action.
+    With `random_share` 0 and no policy, the action is always the same.
     """
 
     def __init__(
@@ -47,5 +47,5 @@ class Explorer:
         return self.random_actions(self._generator.random(width), mask)
 
     def begin(self) -> None:
-        """Forget what a recurrent policy remembers."""
+        """Reset a recurrent policy's memory."""
         self.memory = None if self._policy is None else self._policy.initial_memory(1)

@@ -18,7 +18,7 @@ from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """The remembered objects, and whose they are."""
+    """The saved objects, and the simulator they belong to."""
 
     owner: Simulator
     nodes: tuple[graph.Node, ...]
@@ -60,7 +60,7 @@ _NEXT_LIFE = "the next life begins"
 
 
 class ReplaySimulator(Simulator):
-    """Goes back by resetting with the same seed and repeating the actions."""
+    """Returns to a moment by resetting with the same seed and repeating the actions."""
 
     way: Way = "replay"
 
@@ -105,7 +105,7 @@ class ReplaySimulator(Simulator):
             )
 
     def digest(self) -> bytes:
-        """Over seed and actions: what cannot be looked into is told by how it came about."""
+        """Hash the seed and all actions: state that cannot be seen is known by its history."""
         hashed = hashlib.sha256(repr(self._seed).encode())
         for event in self._history:
             if isinstance(event, np.random.Generator):
@@ -116,7 +116,7 @@ class ReplaySimulator(Simulator):
 
 
 def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
-    """The simulator for an environment that goes back in the given way."""
+    """Return a simulator for an environment, with the given way back to a moment."""
     require_single(env)
     if way == "snapshot":
         stack = atari_stack(env)
@@ -127,7 +127,7 @@ def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two observations are equal bit for bit."""
+    """Whether two observations are equal, bit for bit."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return (
             first.dtype == second.dtype
