@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.commands import collect as command
 from helpers.paths import WORLDS
-from helpers.studies import POLICY, SETTINGS, contents, create
+from helpers.studies import POLICY, SETTINGS, contents, create, select
 from helpers.worlds import go_right, make_branching, make_lives
 
 import safemargin as sm
@@ -67,9 +67,10 @@ def test_what_it_says_comes_true(parts: Any, tmp_path: Path, own_temporary_folde
     assert planned.pilot_moments == 12
     with sm.Study.create(**given) as study:
         status = study.collect(40, 40, workers=1)
-        taken = study._store.query(
+        taken = select(
+            study.path,
             "SELECT n, SUM(costs.steps), IFNULL(SUM(trials), 0) FROM costs "
-            "LEFT JOIN estimates USING (phase, episode, life, n) GROUP BY n"
+            "LEFT JOIN estimates USING (phase, episode, life, n) GROUP BY n",
         )
     found = planned.forecast
     assert found.steps.low <= status.simulator_steps <= found.steps.high

@@ -31,6 +31,7 @@ def make_tuples(
     return Tuples(
         phases=np.array(["natural"] * natural + ["spread"] * spread),
         indices=np.concatenate([np.arange(natural), np.arange(spread)]),
+        lives=np.zeros(count, dtype=np.int64),
         steps=np.zeros(count, dtype=np.int64),
         proxies=proxies,
         criticalities=proxies[:, None] * rng.random((count, len(n_values))) * scale / 12,

@@ -139,7 +139,9 @@ def test_a_stochastic_study_does_not_depend_on_workers_either(tmp_path: Path) ->
             assert not study.diagnosis["environment_deterministic"]
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
     store = Store.open(tmp_path / "1")
-    measurements = [store.measurement(key, n) for key, n in store.estimated()]
+    measurements = [
+        each for moment in store.moments() for each in store.measurements(moment.episode)
+    ]
     assert len(measurements) == 24
     for measurement in measurements:  # as many unperturbed returns as trials, not one
         assert len(measurement.unperturbed) == measurement.estimate.trials
@@ -266,8 +268,9 @@ def test_single_runs_and_groups(finished: Path) -> None:
         assert tuples.runs.shape == (26, 8, 3)
         assert np.isfinite(tuples.runs).all()
         key = EpisodeKey("natural", int(tuples.indices[3]))
-        for column, n in enumerate((1, 2, 4)):
-            measured = study._store.measurement(key, n)
+        measurements = study._store.measurements(key)
+        assert [measured.estimate.n for measured in measurements] == [1, 2, 4]
+        for column, measured in enumerate(measurements):
             known = measured.estimate.unperturbed - measured.perturbed
             assert set(tuples.runs[3, :, column]) <= set(known)
         np.testing.assert_array_equal(tuples.losses("single-run"), tuples.runs)

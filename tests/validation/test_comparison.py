@@ -123,6 +123,7 @@ def test_from_tuples() -> None:
     tuples = Tuples(
         phases=np.array(["natural", "spread"] * 200),
         indices=np.arange(400),
+        lives=np.zeros(400, dtype=np.int64),
         steps=np.zeros(400, dtype=np.int64),
         proxies=whole.proxies[:, 0],
         criticalities=whole.losses,

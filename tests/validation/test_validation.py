@@ -164,6 +164,7 @@ def test_tuples_in_any_order_give_the_same_as_arrays_in_collection_order() -> No
     tuples = Tuples(
         phases=np.array(["natural"] * 40 + ["spread"] * 40)[order],
         indices=np.concatenate([np.arange(40), np.arange(40)])[order],
+        lives=np.zeros(count, dtype=np.int64),
         steps=np.zeros(count, dtype=np.int64),
         proxies=np.concatenate([natural_p, spread_p])[order],
         criticalities=np.concatenate([natural_c, spread_c])[order],

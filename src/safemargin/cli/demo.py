@@ -64,7 +64,7 @@ def most_critical(tuples: Tuples) -> tuple[EpisodeKey, int, str]:
     column = tuples.n_values.index(SHOWN_N)
     losses = tuples.criticalities[:, column]
     row = int(np.argmax(tuples.criticalities.mean(axis=1)))
-    key = EpisodeKey(str(tuples.phases[row]), int(tuples.indices[row]))  # type: ignore[arg-type]
+    key = tuples.keys[row]
     step = int(tuples.steps[row])
     text = (
         f"The most critical of {len(losses)} moments: step {step} of episode {key}, where "

@@ -70,6 +70,11 @@ class Episode:
         return len(self.rewards)
 
     @property
+    def ended(self) -> str:
+        """How it ended: 'cut', 'terminated' or 'truncated'."""
+        return "cut" if self.cut else "terminated" if self.terminated else "truncated"
+
+    @property
     def fingerprint(self) -> str:
         """Equal for episodes that are copies of one another."""
         digest = hashlib.blake2b(digest_size=16)
@@ -126,6 +131,7 @@ class Tuples:
 
     phases: npt.NDArray[np.str_]  # [moments]
     indices: npt.NDArray[np.int64]  # [moments] episode number within the phase
+    lives: npt.NDArray[np.int64]  # [moments] counted from 0; all 0 where games have no lives
     steps: npt.NDArray[np.int64]  # [moments]
     proxies: Floats  # [moments], or [moments, n] where the proxy looks at n
     criticalities: Floats  # [moments, n]
@@ -138,6 +144,13 @@ class Tuples:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    @property
+    def keys(self) -> list[EpisodeKey]:
+        """The episode of each moment, [moments]."""
+        return list(
+            map(EpisodeKey, self.phases.tolist(), self.indices.tolist(), self.lives.tolist())
+        )
 
     def losses(self, estimand: Literal["mean", "single-run"]) -> Floats:
         """What a fit bounds: the mean loss [moments, n], or that of runs [moments, runs, n]."""

@@ -60,7 +60,7 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
     """
     by_name = {outline.name: outline for outline in recordings.outlines()}
     tuples = study.tuples()
-    names = _episode_names(study, len(tuples))
+    names = [f"{key.phase}-{key.index}-{key.life}" for key in tuples.keys]
     found: list[CriticalMoment] = []
     seen: set[bytes] = set()
     for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
@@ -108,13 +108,3 @@ def with_pictures(
 def _explore(study: Study, recordings: Recordings, outline: Outline, step: int) -> str:
     name = outline.name if recordings.has_lives else f'"{outline.phase} {outline.index}"'
     return f"safemargin explore {shlex.quote(str(study.path))} --episode {name} --step {step}"
-
-
-def _episode_names(study: Study, count: int) -> list[str]:
-    """The episode of each row of `study.tuples()`: they are in the same order."""
-    rows = study.store.query(
-        "SELECT phase, episode, life FROM estimates GROUP BY phase, episode, life "
-        "HAVING COUNT(*) = ? ORDER BY phase, episode, life",
-        len(study.settings.n_values),
-    )
-    return [f"{phase}-{index}-{life}" for phase, index, life in rows][:count]

@@ -13,7 +13,6 @@ from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
 from safemargin.replay.summaries import Glance, Outline
-from safemargin.study.blobs import unpack
 from safemargin.study.study import Study
 
 _NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")
@@ -134,14 +133,7 @@ class Recordings:
         with self._lock:
             if name in self._fresh:
                 return []
-            key, store = self._key(name), self.study.store
-            rows = store.query(
-                "SELECT n FROM estimates WHERE phase = ? AND episode = ? AND life = ? ORDER BY n",
-                key.phase,
-                key.index,
-                key.life,
-            )
-            return [store.measurement(key, n) for (n,) in rows]
+            return self.study.store.measurements(self._key(name))
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -157,37 +149,31 @@ class Recordings:
         return [outline.index for outline in self.outlines() if outline.phase == phase]
 
     def _stored_outlines(self, glance: Glance) -> Iterable[Outline]:
-        rows = self.study.store.query(
-            "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
-            "proxies, step FROM episodes "
-            "JOIN episode_proxies USING (phase, episode, life) "
-            "LEFT JOIN moments USING (phase, episode, life) "
-            "WHERE proxy = ? AND steps > opening ORDER BY phase, episode, life",
-            self.study.default_proxy,
-        )
-        for row in rows:
-            phase, index, life, seed, opening, steps, total, ended, fingerprint, blob, step = row
-            name, values = f"{phase}-{index}-{life}", unpack(blob)
+        for trace in self.study.store.proxy_traces(self.study.default_proxy):
+            if trace.steps <= trace.opening:
+                continue
+            key, values, opening = trace.key, trace.values, trace.opening
+            name = f"{key.phase}-{key.index}-{key.life}"
             peak = glance.peak(values, opening)
             yield Outline(
                 name=name,
-                phase=phase,
-                index=index,
-                life=life,
-                seed=seed,
+                phase=key.phase,
+                index=key.index,
+                life=key.life,
+                seed=trace.seed,
                 opening=opening,
-                steps=steps,
-                total_reward=total,
-                ended=ended,
-                fingerprint=fingerprint,
-                eligible=glance.eligible(steps, opening),
+                steps=trace.steps,
+                total_reward=trace.total_reward,
+                ended=trace.ended,
+                fingerprint=trace.fingerprint,
+                eligible=glance.eligible(trace.steps, opening),
                 eligible_steps=peak.steps,
                 steps_above=peak.above,
                 peak_step=peak.step,
                 peak_proxy=peak.proxy,
                 same_peak=glance.same_peak(name, peak, values),
-                moment_step=step,
-                joins=glance.plays.joins(name, values, opening, fingerprint),
+                moment_step=trace.moment_step,
+                joins=glance.plays.joins(name, values, opening, trace.fingerprint),
             )
 
     def _fresh_outline(self, recording: Recording, glance: Glance) -> Outline:
@@ -203,7 +189,7 @@ class Recordings:
             opening=episode.opening,
             steps=episode.steps,
             total_reward=float(episode.rewards.sum()),
-            ended="cut" if episode.cut else "terminated" if episode.terminated else "truncated",
+            ended=episode.ended,
             fingerprint=episode.fingerprint,
             eligible=glance.eligible(episode.steps, episode.opening),
             eligible_steps=peak.steps,

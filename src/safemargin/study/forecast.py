@@ -144,32 +144,19 @@ def read_costs(store: Store, settings: Settings) -> dict[Piece, Cost]:
     """What every finished piece of a study took."""
     usable = {key: _usable(*outline, settings) for key, outline in store.episode_outlines().items()}
     stored: dict[Piece, float] = {}
-    for *key, n, blobs in store.query(
-        "SELECT phase, episode, life, 0, LENGTH(proxies) FROM episode_proxies UNION ALL SELECT "
-        "phase, episode, life, 0, LENGTH(actions) + LENGTH(rewards) + LENGTH(scores) FROM episodes "
-        "UNION ALL SELECT phase, episode, life, n, "
-        "LENGTH(perturbed_returns) + LENGTH(unperturbed_returns) FROM estimates "
-        "UNION ALL SELECT phase, episode, life, n, 0 FROM costs "
-        "UNION ALL SELECT phase, episode, life, 0, 0 FROM moments "
-        "UNION ALL SELECT phase, episode, life, 0, 0 FROM moment_proxies"
-    ):
-        piece = EpisodeKey(*key), n
-        stored[piece] = stored.get(piece, 0.0) + _bytes_of_row(blobs)
-    costs: dict[Piece, Cost] = {}
-    for *key, n, steps, seconds, trials, capped in store.query(
-        "SELECT phase, episode, life, n, costs.steps, seconds, IFNULL(trials, 0), "
-        "IFNULL(capped, 0) FROM costs LEFT JOIN estimates USING (phase, episode, life, n)"
-    ):
-        episode = EpisodeKey(*key)
-        costs[episode, n] = Cost(
-            steps,
-            seconds,
-            trials=trials,
-            capped=bool(capped),
-            stored=stored[episode, n],
-            moments=usable[episode] if n == 0 else 0,
+    for key, n, size in store.row_sizes():
+        stored[key, n] = stored.get((key, n), 0.0) + _bytes_of_row(size)
+    return {
+        (row.key, row.n): Cost(
+            row.steps,
+            row.seconds,
+            trials=row.trials,
+            capped=row.capped,
+            stored=stored[row.key, row.n],
+            moments=usable[row.key] if row.n == 0 else 0,
         )
-    return costs
+        for row in store.costs()
+    }
 
 
 def whole_moments(pieces: Iterable[Piece], n_values: Sequence[int]) -> set[EpisodeKey]:

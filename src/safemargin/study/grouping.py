@@ -11,32 +11,24 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.records import EpisodeKey
 from safemargin.study.store import Store
 
 
-def group_labels(
-    store: Store,
-    moments: Sequence[tuple[str, int, int]],  # phase, episode, life
-) -> npt.NDArray[np.int64]:
-    """A label for each moment, [moments]: the same for the lives of one game, and for copies.
+def group_labels(store: Store, moments: Sequence[EpisodeKey]) -> npt.NDArray[np.int64]:
+    """Return a label per moment, [moments]: equal for the lives of one game, and for copies.
 
     A deterministic environment and a greedy policy repeat themselves; two moments of episodes with
     equal fingerprints are hardly two pieces of evidence.
     """
-    fingerprints = {
-        key: fingerprint
-        for *key_parts, fingerprint in store.query(
-            "SELECT phase, episode, life, fingerprint FROM episodes"
-        )
-        for key in [tuple(key_parts)]
-    }
+    fingerprints = store.fingerprints()
     label: dict[object, int] = {}
     for number, key in enumerate(moments):
-        names: tuple[object, object] = key[:2], fingerprints[key]
+        names: tuple[object, object] = key.game_keys, fingerprints[key]
         found = {label[name] for name in names if name in label}
         joined = min(found, default=number)
         for name, value in label.items() if len(found) > 1 else ():
             if value in found:
                 label[name] = joined
         label.update(dict.fromkeys(names, joined))
-    return np.array([label[key[:2]] for key in moments], dtype=np.int64)
+    return np.array([label[key.game_keys] for key in moments], dtype=np.int64)

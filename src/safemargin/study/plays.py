@@ -10,7 +10,6 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.policies.proxies import single_values
-from safemargin.study.blobs import unpack
 from safemargin.study.store import Store
 
 ALIKE = 32
@@ -57,17 +56,11 @@ class Plays:
 
 def count_plays(store: Store) -> int:
     """How many plays the chosen moments lie in."""
-    rows = store.query(
-        "SELECT opening, fingerprint, proxies FROM moments "
-        "JOIN episodes USING (phase, episode, life) "
-        "JOIN episode_proxies USING (phase, episode, life) "
-        "WHERE proxy = ? ORDER BY phase, episode, life",
-        store.meta("selection_proxy"),
-    )
     plays = Plays()
     return sum(
-        plays.joins(str(number), unpack(blob), opening, fingerprint) is None
-        for number, (opening, fingerprint, blob) in enumerate(rows)
+        plays.joins(str(trace.key), trace.values, trace.opening, trace.fingerprint) is None
+        for trace in store.proxy_traces(store.meta("selection_proxy"))
+        if trace.moment_step is not None
     )
 
 

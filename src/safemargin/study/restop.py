@@ -64,8 +64,7 @@ def read_under(
         )
     table = np.empty((3, len(moments), len(made_with.n_values)))
     for row, key in enumerate(moments):
-        for column, n in enumerate(made_with.n_values):
-            measurement = store.measurement(key, n)
+        for column, measurement in enumerate(store.measurements(key)):
             losses = measurement.unperturbed - measurement.perturbed  # [trials]
             rule = rule_of(plan)
             for loss in losses:
@@ -74,7 +73,8 @@ def read_under(
                 rule.add(float(loss))
             if not rule.stopped:
                 raise StudyIncomplete(
-                    f"the study in {store.folder} holds {len(losses)} trials of {key} for n = {n}, "
+                    f"the study in {store.folder} holds {len(losses)} trials of {key} for n = "
+                    f"{measurement.estimate.n}, "
                     f"which are not enough for plan {plan.trial_plan!r} with these settings"
                 )
             table[:, row, column] = rule.mean, rule.half_width, rule.trials

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from safemargin.core.records import Floats
-from safemargin.study.blobs import unpack
+from safemargin.core.records import EpisodeKey, Floats
 from safemargin.study.store import Store
 
 RUNS = 8
@@ -17,7 +16,7 @@ RUNS = 8
 
 def single_run_losses(
     store: Store,
-    moments: Sequence[tuple[str, int, int]],  # phase, episode, life
+    moments: Sequence[EpisodeKey],
     n_values: Sequence[int],
     *,
     runs: int = RUNS,
@@ -31,15 +30,11 @@ def single_run_losses(
     losses = np.full((len(moments), runs, len(n_values)), np.nan)
     rows = {key: row for row, key in enumerate(moments)}
     columns = {n: column for column, n in enumerate(n_values)}
-    for phase, episode, life, n, unperturbed, blob in store.query(
-        "SELECT phase, episode, life, n, unperturbed, perturbed_returns FROM estimates"
-    ):
-        row = rows.get((phase, episode, life))
-        if row is None or n not in columns:
+    for key, n, unperturbed, returns in store.trial_returns():
+        if key not in rows:
             continue
-        returns = unpack(blob)
-        rng = np.random.default_rng(zlib.crc32(f"{phase} {episode} {life}".encode()))
+        rng = np.random.default_rng(zlib.crc32(f"{key.phase} {key.index} {key.life}".encode()))
         places = (np.arange(runs) + rng.random(runs)) / runs
         chosen = (rng.permutation(places) * len(returns)).astype(np.int64)
-        losses[row, :, columns[n]] = unperturbed - returns[chosen]
+        losses[rows[key], :, columns[n]] = unperturbed - returns[chosen]
     return losses

@@ -55,54 +55,18 @@ class Status:
 
 def study_status(store: Store, settings: Settings) -> Status:
     """What is in the study, what is left, and how long that may take."""
-    query = store.query
     target = store.meta("target") or {"natural": 0, "spread": 0, "workers": 1}
     per_moment = len(settings.n_values)
-    complete = dict(
-        query(
-            "SELECT phase, COUNT(*) FROM (SELECT phase FROM estimates "
-            "GROUP BY phase, episode, life HAVING COUNT(*) = ?) GROUP BY phase",
-            per_moment,
-        )
-    )
-    estimates, trials, capped, without_spread = query(
-        "SELECT COUNT(*), IFNULL(SUM(trials), 0), IFNULL(SUM(capped), 0), "
-        "IFNULL(SUM(half_width = 0 AND NOT exact), 0) FROM estimates"
-    )[0]
-    episodes = query("SELECT COUNT(*) FROM episodes")[0][0]
-    chosen, distinct_episodes = query(
-        "SELECT COUNT(*), COUNT(DISTINCT fingerprint) "
-        "FROM moments JOIN episodes USING (phase, episode, life)"
-    )[0]
-    # Episodes that begin differently may run into the very same play.
-    distinct_moments = query(
-        "SELECT COUNT(DISTINCT looks) FROM (SELECT group_concat(value, ' ') AS looks "
-        "FROM moment_proxies GROUP BY phase, episode, life)"
-    )[0][0]
-    steps, seconds, wasted, remembered = query(
-        "SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0), IFNULL(SUM(wasted), 0), "
-        "IFNULL(MAX(remembered), 0) FROM costs"
-    )[0]
+    totals = store.totals()
+    measured = store.measured_moments(per_moment)
     wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}
-    left = max(sum(wanted.values()) * per_moment - estimates, 0)
     return Status(
         wanted=wanted,
-        episodes=episodes,
-        chosen_moments=chosen,
-        distinct_moments=distinct_moments,
-        distinct_episodes=distinct_episodes,
         plays=count_plays(store),
-        moments={phase: complete.get(phase, 0) for phase in PHASES},
-        estimates=estimates,
-        estimates_left=left,
-        trials=trials,
-        without_spread=without_spread,
-        capped=capped,
-        simulator_steps=steps,
-        wasted_steps=wasted,
-        remembered_states=remembered,
-        worker_seconds=seconds,
-        seconds_left=_seconds_left(store, settings, wanted, episodes, target["workers"]),
+        moments={phase: measured.get(phase, 0) for phase in PHASES},
+        estimates_left=max(sum(wanted.values()) * per_moment - totals["estimates"], 0),
+        seconds_left=_seconds_left(store, settings, wanted, totals["episodes"], target["workers"]),
+        **totals,
     )
 
 
@@ -110,10 +74,10 @@ def _seconds_left(
     store: Store, settings: Settings, wanted: Mapping[str, int], episodes: int, workers: int
 ) -> float | None:
     """From the mean cost of an episode and of a measurement for each n."""
-    costs = {
-        n: (count, mean)
-        for n, count, mean in store.query("SELECT n, COUNT(*), AVG(seconds) FROM costs GROUP BY n")
-    }
+    seconds: dict[int, list[float]] = {}
+    for row in store.costs():
+        seconds.setdefault(row.n, []).append(row.seconds)
+    costs = {n: (len(each), float(np.mean(each))) for n, each in seconds.items()}
     moments = sum(wanted.values())
     left = max(moments - episodes, 0) * costs.get(0, (0, 0.0))[1]
     means = [mean for n, (_, mean) in costs.items() if n > 0]

@@ -142,7 +142,7 @@ def validate(
 
 def validate_tuples(tuples: Tuples, *, estimand: Estimand = "mean", **options: Any) -> Validation:
     """`validate` for the moments of a study; the options are the same."""
-    order = np.argsort(tuples.indices, kind="stable")  # collection order within a phase
+    order = np.lexsort((tuples.lives, tuples.indices))  # collection order within a phase
     natural, spread = (order[tuples.phases[order] == phase] for phase in ("natural", "spread"))
     losses = tuples.losses(estimand)
     return validate(
