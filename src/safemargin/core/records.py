@@ -20,6 +20,19 @@ PHASES: tuple[Phase, ...] = ("natural", "spread")
 """In this order; the position is part of every random stream's key."""
 
 
+def episode_id(phase: str, index: int, life: int) -> str:
+    """Return an episode's name for addresses and files, lives counted from 0: 'natural-17-1'."""
+    return f"{phase}-{index}-{life}"
+
+
+def episode_title(phase: str, index: int, life: int, *, has_lives: bool) -> str:
+    """Return an episode's name for people, lives counted from 1: 'natural 17, life 2'.
+
+    Where games have no lives, it is plainly 'natural 17'.
+    """
+    return f"{phase} {index}" + (f", life {life + 1}" if has_lives else "")
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class EpisodeKey:
     """Which episode of a study: its phase, its number within the phase, and which life.
@@ -42,8 +55,17 @@ class EpisodeKey:
         """What an episode's own random streams are keyed by."""
         return *self.game_keys, self.life
 
+    @property
+    def id(self) -> str:
+        """The name for addresses and file names; see `episode_id`."""
+        return episode_id(self.phase, self.index, self.life)
+
+    def title(self, *, has_lives: bool) -> str:
+        """Return the name for people; see `episode_title`."""
+        return episode_title(self.phase, self.index, self.life, has_lives=has_lives)
+
     def __str__(self) -> str:
-        return f"{self.phase} {self.index}" + (f" life {self.life}" if self.life else "")
+        return self.title(has_lives=self.life > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class CriticalMoment:
     """One measured moment."""
 
     episode: str
+    title: str
+    """The episode's name for people."""
     step: int
     steps: int
     """Of its episode."""
@@ -41,6 +43,7 @@ class CriticalMoment:
             shown = "data:image/jpeg;base64," + base64.b64encode(self.picture).decode()
         return {
             "episode": self.episode,
+            "title": self.title,
             "step": self.step,
             "steps": self.steps,
             "proxy": self.proxy.tolist() if isinstance(self.proxy, np.ndarray) else self.proxy,
@@ -60,11 +63,11 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
     """
     by_name = {outline.name: outline for outline in recordings.outlines()}
     tuples = study.tuples()
-    names = [f"{key.phase}-{key.index}-{key.life}" for key in tuples.keys]
+    keys = tuples.keys
     found: list[CriticalMoment] = []
     seen: set[bytes] = set()
     for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
-        outline, step = by_name[names[row]], int(tuples.steps[row])
+        outline, step = by_name[keys[row].id], int(tuples.steps[row])
         proxy = tuples.proxies[row]
         looks = np.asarray(proxy).tobytes() + tuples.criticalities[row].tobytes()
         if len(found) == top:
@@ -75,6 +78,7 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
         found.append(
             CriticalMoment(
                 episode=outline.name,
+                title=recordings.title(outline.name),
                 step=step,
                 steps=outline.steps,
                 proxy=float(proxy) if np.ndim(proxy) == 0 else np.asarray(proxy),

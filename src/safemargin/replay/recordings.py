@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Phase
+from safemargin.core.records import (
+    Array,
+    Episode,
+    EpisodeKey,
+    Measurement,
+    Phase,
+    episode_id,
+    episode_title,
+)
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
@@ -16,7 +24,10 @@ from safemargin.replay.summaries import Glance, Outline
 from safemargin.study.study import Study
 
 _NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")
-_TYPED = re.compile(r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})(?:[\s:.-]+(\d{1,18}))?")
+_TYPED = re.compile(
+    r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})"
+    r"(?:[\s:.-]+(?P<from_0>\d{1,18})|,?\s+life\s+(?P<from_1>\d{1,18}))?"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,19 +87,22 @@ class Recordings:
     def title(self, name: str) -> str:
         """A recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
         phase, index, life = name.split("-")
-        return f"{phase} {index}" + (f", life {int(life) + 1}" if self.has_lives else "")
+        return episode_title(phase, int(index), int(life), has_lives=self.has_lives)
 
     def find(self, text: str) -> str:
-        """The name behind what a person typed: '17', 'spread 3', 'natural-17-1'.
+        """The name behind what a person typed: '17', 'spread 3', 'natural 17, life 2' or its id.
 
         A number alone is that of a natural episode; without a life, it is the first in the list.
         """
         if match := _TYPED.fullmatch(text.strip()):
             wanted = match[1] or "natural", int(match[2])
+            life = None
+            if number := match["from_0"]:
+                life = int(number)
+            elif number := match["from_1"]:
+                life = int(number) - 1
             for outline in self.outlines():
-                if (outline.phase, outline.index) == wanted and (
-                    match[3] is None or outline.life == int(match[3])
-                ):
+                if (outline.phase, outline.index) == wanted and life in (None, outline.life):
                     return outline.name
         games = {phase: self._numbers(phase) for phase in get_args(Phase)}
         told = ", ".join(
@@ -119,10 +133,10 @@ class Recordings:
             simulator.close()
         with self._lock:
             for life, episode in enumerate(game):
-                name = f"seed-{seed}-{life}"
+                name = episode_id("seed", seed, life)
                 earlier = tuple(before.actions for before in game[:life])
                 self._fresh[name] = Recording(name, episode, earlier)
-        return f"seed-{seed}-0"
+        return episode_id("seed", seed, 0)
 
     def moment(self, name: str) -> int | None:
         """The step of an episode that the study chose; None where it chose none."""
@@ -153,10 +167,9 @@ class Recordings:
             if trace.steps <= trace.opening:
                 continue
             key, values, opening = trace.key, trace.values, trace.opening
-            name = f"{key.phase}-{key.index}-{key.life}"
             peak = glance.peak(values, opening)
             yield Outline(
-                name=name,
+                name=key.id,
                 phase=key.phase,
                 index=key.index,
                 life=key.life,
@@ -171,9 +184,9 @@ class Recordings:
                 steps_above=peak.above,
                 peak_step=peak.step,
                 peak_proxy=peak.proxy,
-                same_peak=glance.same_peak(name, peak, values),
+                same_peak=glance.same_peak(key.id, peak, values),
                 moment_step=trace.moment_step,
-                joins=glance.plays.joins(name, values, opening, trace.fingerprint),
+                joins=glance.plays.joins(key.id, values, opening, trace.fingerprint),
             )
 
     def _fresh_outline(self, recording: Recording, glance: Glance) -> Outline:
