@@ -127,6 +127,10 @@ def test_what_is_left_of_a_study(tmp_path: Path) -> None:
     longer = plan(path, natural=100, spread=50, moments=6)  # enough is known to say so at once
     assert longer.pilot_moments == 0
     assert longer.forecast.left == {"natural": 86, "spread": 38}
+    with sm.Study.open(path) as study:  # whose status says the same
+        study.store.set_meta("target", {"natural": 100, "spread": 50, "workers": 3})
+        left = study.status().seconds_left
+    assert left == pytest.approx(longer.forecast.worker_seconds.expected / 3)
 
 
 def test_another_study_is_refused_as_by_collect(tmp_path: Path) -> None:
@@ -173,7 +177,7 @@ def test_a_time_limit_ends_with_the_round() -> None:
 
 
 def test_bad_numbers() -> None:
-    with pytest.raises(InvalidInput, match="a plan takes 2 moments at least, got 1"):
+    with pytest.raises(InvalidInput, match="a plan needs at least 2 moments, got 1"):
         plan(None, moments=1)
     with pytest.raises(InvalidInput, match="the seconds of a plan must be above 0, got 0"):
         plan(None, seconds=0)

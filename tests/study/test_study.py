@@ -352,7 +352,9 @@ def test_an_empty_study_says_so(tmp_path: Path) -> None:
                 use()
         with pytest.raises(StudyIncomplete, match="no tuples to export"):
             study.export(tmp_path / "tuples.csv")
-        assert study.status().seconds_left is not None
+        assert study.status().seconds_left == 0
+        study.store.set_meta("target", {"natural": 3, "spread": 0, "workers": 1})
+        assert study.status().seconds_left is None  # nothing is known yet
 
 
 def test_bad_numbers(tmp_path: Path, finished: Path) -> None:

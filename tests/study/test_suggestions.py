@@ -41,8 +41,8 @@ PLAN = made(
 )
 
 
-def found(plan: Forecast, settings: Settings, *, begun: bool = False) -> dict[str, Any]:
-    waiting = {"waiting": lambda seconds: 10 + seconds / 2, "begun": begun}
+def found(plan: Forecast, settings: Settings, *, resumes: bool = False) -> dict[str, Any]:
+    waiting = {"waiting": lambda seconds: 10 + seconds / 2, "resumes": resumes}
     return {one.change: one for one in savings(plan, settings, **waiting)}
 
 
@@ -65,8 +65,8 @@ def test_a_doubled_error_takes_a_quarter_of_the_trials_but_never_fewer_than_the_
     assert found(plan, settings)["--sampling-error 1"].seconds == 10 + (100 + 100) / 2
 
 
-def test_a_begun_study_keeps_its_settings() -> None:
-    assert list(found(PLAN, Settings(n_values=(1, 8, 32)), begun=True)) == [
+def test_a_resumed_study_keeps_its_settings() -> None:
+    assert list(found(PLAN, Settings(n_values=(1, 8, 32)), resumes=True)) == [
         "--natural 25 --spread 25"
     ]
 
