@@ -31,6 +31,7 @@ from helpers.worlds import (
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.core.records import EpisodeKey
+from safemargin.environments import environment_identity
 from safemargin.errors import (
     InvalidInput,
     NotMeasurable,
@@ -42,6 +43,7 @@ from safemargin.errors import (
 )
 from safemargin.study import plots
 from safemargin.study.plays import FewPlays
+from safemargin.study.status import study_status
 from safemargin.study.store import DATABASE, Store
 
 
@@ -343,6 +345,46 @@ def test_two_that_begin_the_same_study_at_once(tmp_path: Path) -> None:
     for number in range(2):
         with sm.Study.open(tmp_path / str(number)) as study:
             assert study.status().moments == {"natural": 2, "spread": 2}
+
+
+def test_the_parts_are_proven_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is built and fingerprinted when a study is created or first collected."""
+    proven: list[str] = []
+
+    def counting(spec: Any, env: Any) -> str:
+        proven.append(spec.name)
+        return environment_identity(spec, env)
+
+    monkeypatch.setattr("safemargin.study.provenance.environment_identity", counting)
+    with create(tmp_path / "study") as study:
+        study.collect(2, 1, workers=1)
+        study.job()
+    assert len(proven) == 1
+    with sm.Study.open(tmp_path / "study", env=make_branching, policy=POLICY) as study:
+        assert len(proven) == 1  # looking at a study proves nothing
+        study.collect(3, 1, workers=1)
+        study.collect(3, 2, workers=1)
+    assert len(proven) == 2
+
+
+def test_the_status_is_computed_once_until_something_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+
+    def counting(store: Store, settings: sm.Settings) -> Any:
+        computed.append(1)
+        return study_status(store, settings)
+
+    monkeypatch.setattr("safemargin.study.study.study_status", counting)
+    with create(tmp_path / "study") as study, sm.Study.open(tmp_path / "study") as other:
+        assert other.status().estimates == other.status().estimates == 0
+        assert len(computed) == 1
+        collected = study.collect(2, 1, workers=1)
+        assert study.status() is collected
+        assert len(computed) == 2
+        assert other.status() == collected  # another connection's changes are seen
+        assert len(computed) == 3
 
 
 def test_an_empty_study_says_so(tmp_path: Path) -> None:

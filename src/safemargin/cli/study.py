@@ -218,7 +218,8 @@ def run_doctor(options: argparse.Namespace) -> int:
 def run_collect(options: argparse.Namespace) -> int:
     from safemargin.cli.console import ProgressBar
     from safemargin.engines import check_engine
-    from safemargin.study.study import Study, check_collect
+    from safemargin.study.collection import check_collect
+    from safemargin.study.study import Study
 
     place = {
         "workers": options.workers,

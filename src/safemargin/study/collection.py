@@ -15,6 +15,7 @@ from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine
+from safemargin.errors import InvalidInput
 from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
 from safemargin.study.plays import FewPlays, count_plays, told_plays
 from safemargin.study.store import Store
@@ -41,6 +42,16 @@ def collect(
     if few_plays:  # now, before hours are spent on them
         warnings.warn(few_plays, FewPlays, stacklevel=3)
     _measure(store, engine, settings, chosen, progress)
+
+
+def check_collect(natural: int, spread: int, workers: int | None) -> None:
+    """Refuse numbers that no collection can have."""
+    if natural < 0 or spread < 0 or natural + spread == 0:
+        raise InvalidInput(
+            f"natural and spread must be at least 0 and not both 0, got {natural} and {spread}"
+        )
+    if workers is not None and workers < 1:
+        raise InvalidInput(f"workers must be at least 1, got {workers}")
 
 
 def _run_episodes(

@@ -21,11 +21,12 @@ from safemargin.engines import EngineName, available_cores, check_engine
 from safemargin.errors import InvalidInput
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.proxies import Proxy
+from safemargin.study.collection import check_collect
 from safemargin.study.costs import read_costs
 from safemargin.study.forecast import Forecast, Range, forecast
 from safemargin.study.pilot import Pilot
 from safemargin.study.store import DATABASE, Store
-from safemargin.study.study import MakeEnvironment, Study, check_collect
+from safemargin.study.study import MakeEnvironment, Study
 from safemargin.study.suggestions import Saving, savings
 
 MOMENTS = 12

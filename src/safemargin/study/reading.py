@@ -105,6 +105,10 @@ class StoreReader:
         with disk_faults(self.folder):
             return self._connection.execute(sql, values).fetchall()
 
+    def version(self) -> tuple[int, int]:
+        """Return a value that changes with every change to the database, by whichever process."""
+        return self._query("PRAGMA data_version")[0][0], self._connection.total_changes
+
     def meta(self, name: str) -> Any:
         """Return an entry of the table `meta`, or None if it does not exist."""
         rows = self._query("SELECT value FROM meta WHERE name = ?", name)
