@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import multiprocessing
 import os
 import signal
@@ -256,6 +257,11 @@ def test_a_proxy_that_looks_at_n(tmp_path: Path) -> None:
         tuples = study.tuples("own")
         assert tuples.proxies.shape == (16, 3)
         np.testing.assert_allclose(tuples.proxies[:, 2], 4 * tuples.proxies[:, 0])
+        lines = study.export(tmp_path / "steps.csv", steps=True).read_text().splitlines()
+        steps = list(csv.DictReader(lines))
+        assert {name for name in steps[0] if "own" in name} == {"own_n1", "own_n2", "own_n4"}
+        for row in steps:  # the proxy is proportional to n
+            assert float(row["own_n4"]) == 2 * float(row["own_n2"]) == 4 * float(row["own_n1"])
         margins = study.fit(0.8, proxy="own")
         assert margins.bound.looks_at_n
         assert margins([1.0, 2.0, 4.0], 1e9) == 4

@@ -1,4 +1,4 @@
-"""A study as tables for other tools, CSV or Parquet: its tuples, and the steps of its episodes."""
+"""Exports a study to other tools as CSV or Parquet: its tuples, or the steps of its episodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Columns = Mapping[str, Sequence[Any] | Array]
 
 
 def export_tuples(store: Store, path: Path) -> Path:
-    """One row for each moment, proxy and n; moments of one `group` belong together (copies)."""
+    """Write one row for each moment, proxy and n; moments that share a `group` belong together."""
     rows = store.tuple_rows()
     if not rows:
         raise StudyIncomplete(f"the study in {store.folder} holds no tuples to export yet")
@@ -34,15 +34,17 @@ def export_tuples(store: Store, path: Path) -> Path:
 
 
 def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Path:
-    """One row for each step of the natural episodes (the first so many): reward and proxies.
+    """Write one row for each step of the (first `episodes`) natural episodes: reward and proxies.
 
-    Where a game has lives, each is an episode. A proxy that looks at n has a column for each n.
+    Where a game has lives, each is an episode. A proxy that looks at n has one column for each n,
+    named after it: `own_n1`, `own_n4`.
     """
     if episodes is not None and episodes < 1:
         raise InvalidInput(f"the steps of at least 1 episode can be exported, got {episodes}")
     keys = [key for key in store.episode_outlines() if key.phase == "natural"][:episodes]
     if not keys:
         raise StudyIncomplete(f"the study in {store.folder} holds no natural episodes yet")
+    n_values = store.meta("settings")["n_values"]
     pieces: dict[str, list[Array]] = {}
     for episode in map(store.episode, keys):
         steps = np.arange(episode.steps)
@@ -59,7 +61,7 @@ def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Pa
             if values.ndim == 1:
                 columns[name] = values
             else:
-                columns |= {f"{name}_{at}": column for at, column in enumerate(values.T)}
+                columns |= {f"{name}_n{n}": values[:, at] for at, n in enumerate(n_values)}
         for name, piece in columns.items():
             pieces.setdefault(name, []).append(piece)
     return _write({name: np.concatenate(parts) for name, parts in pieces.items()}, path)
@@ -69,8 +71,8 @@ def _write(columns: Columns, path: Path) -> Path:
     try:
         if path.suffix == ".csv":
             with (
-                written_whole(path) as place,
-                open(place, "w", newline="", encoding="utf-8") as file,
+                written_whole(path) as draft,
+                open(draft, "w", newline="", encoding="utf-8") as file,
             ):
                 writer = csv.writer(file)
                 writer.writerow(columns)
@@ -91,5 +93,5 @@ def _write_parquet(columns: Columns, path: Path) -> None:
     except ImportError:
         raise MissingExtra("exporting to Parquet", extra="parquet") from None
     table = arrow.table(dict(columns))
-    with written_whole(path) as place:
-        parquet.write_table(table, place, compression="zstd")
+    with written_whole(path) as draft:
+        parquet.write_table(table, draft, compression="zstd")
