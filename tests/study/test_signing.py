@@ -265,13 +265,12 @@ def test_without_a_key_studies_are_not_signed(
         assert study.job()
     monkeypatch.delenv("XDG_DATA_HOME")
 
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as where there is no home
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    monkeypatch.chdir(tmp_path)
     with sm.Study.open(folder) as study, pytest.raises(UntrustedCode, match="add --trust"):
         study.job()
+    assert not (tmp_path / "~").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG's folders")
