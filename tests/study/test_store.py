@@ -279,7 +279,7 @@ def test_a_full_disk_keeps_what_was_finished(store: Store) -> None:
     store._query(f"PRAGMA max_page_count = {pages}")
     large = an_episode(200_000)
     object.__setattr__(large, "key", EpisodeKey("natural", 8))
-    with pytest.raises(StudyError, match="the disk is full: .* keeps all that was finished"):
+    with pytest.raises(StudyError, match="the disk is full: .* keeps everything finished so far"):
         store.add_episodes([large], seconds=0.1)
     store.close()
     again = Store.open(store.folder)
@@ -294,8 +294,8 @@ def test_a_study_on_a_full_disk_is_not_called_damaged(store: Store, tmp_path: Pa
     store.folder.rename(tmp_path / "disk.content")
     done = python_on(FULL, disk, "-c", COUNT, str(disk))
     assert done.stdout == (
-        f"StudyError: the disk is full: {disk} keeps all that was finished before; "
-        "free some room and run the same command again\n"
+        f"StudyError: the disk is full: {disk} keeps everything finished so far; "
+        "free some space and run the same command again\n"
     )
 
 
@@ -320,8 +320,8 @@ def test_a_disk_that_fails_with_room_on_it(store: Store) -> None:
         [sys.executable, "-c", LIMITED, store.folder], capture_output=True, text=True, check=True
     )
     assert done.stdout == (
-        f"StudyError: the disk under {store.folder} is failing, or your share of it is full "
-        "(disk I/O error): the study keeps all that was finished before; look after the disk, "
+        f"StudyError: the disk under {store.folder} is failing, or your quota is used up "
+        "(disk I/O error): the study keeps everything finished so far; check the disk, "
         "then run the same command again\n"
     )
     assert Store.open(store.folder).meta("large") is None

@@ -42,7 +42,7 @@ from safemargin.errors import (
     StudyIncomplete,
     StudyMismatch,
 )
-from safemargin.study import plots
+from safemargin.study import plot_info, plots
 from safemargin.study.plays import FewPlays
 from safemargin.study.status import study_status
 from safemargin.study.store import DATABASE, Store
@@ -276,7 +276,7 @@ def test_single_runs_and_groups(finished: Path) -> None:
         assert tuples.runs.shape == (26, 8, 3)
         assert np.isfinite(tuples.runs).all()
         key = EpisodeKey("natural", int(tuples.indices[3]))
-        measurements = study._store.measurements(key)
+        measurements = study.store.measurements(key)
         assert [measured.estimate.n for measured in measurements] == [1, 2, 4]
         for column, measured in enumerate(measurements):
             known = measured.estimate.unperturbed - measured.perturbed
@@ -284,13 +284,13 @@ def test_single_runs_and_groups(finished: Path) -> None:
         np.testing.assert_array_equal(tuples.losses("single-run"), tuples.runs)
         plain = study.tuples()
         assert plain.runs is None
-        with pytest.raises(InvalidInput, match="these tuples hold no single runs; take"):
+        with pytest.raises(InvalidInput, match="these tuples hold no single runs; use"):
             plain.losses("single-run")
         with pytest.raises(InvalidInput, match="estimand 'singel' is unknown"):
             study.tuples(estimand="singel")  # type: ignore[arg-type]
         # Moments of copies of one episode share a label, others do not.
         prints = [
-            study._store.episode(EpisodeKey(phase, int(index))).fingerprint
+            study.store.episode(EpisodeKey(phase, int(index))).fingerprint
             for phase, index in zip(plain.phases, plain.indices, strict=True)
         ]
         assert plain.groups is not None
@@ -306,7 +306,7 @@ def test_two_collections_at_once(finished: Path) -> None:
     with (
         sm.Study.open(finished, env=make_branching, policy=POLICY) as first,
         sm.Study.open(finished, env=make_branching, policy=POLICY) as second,
-        first._store.writing(),
+        first.store.writing(),
         pytest.raises(StudyBusy, match="another process is collecting"),
     ):
         second.collect(14, 12)
@@ -492,7 +492,7 @@ def test_episodes_without_a_step_are_replaced(tmp_path: Path) -> None:
 def test_only_the_paper_s_method_leaves_moments_out_of_the_picture(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[plots.HistogramInfo] = []
+    drawn: list[plot_info.HistogramInfo] = []
     draw = plots.histogram_figure
     monkeypatch.setattr(plots, "histogram_figure", lambda info: drawn.append(info) or draw(info))
     with sm.Study.open(finished) as study:
@@ -537,7 +537,7 @@ def test_lives_are_episodes_of_one_game(tmp_path: Path) -> None:
             with create(tmp_path / name, make_lives, settings=settings) as study:
                 study.collect(natural=natural, spread=spread, workers=workers)
     with sm.Study.open(tmp_path / "at once") as study:
-        store = study._store
+        store = study.store
         natural = [
             moment.episode for moment in store.moments() if moment.episode.phase == "natural"
         ]

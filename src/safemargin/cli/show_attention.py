@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from safemargin.cli.console import print_table
 from safemargin.monitor.attention import Attention, AttentionRow, Caught
-from safemargin.study.plots import COLOURS, percent
+from safemargin.study.plot_info import percent
+from safemargin.study.plots import COLOURS
 
 
 def print_attention(attention: Attention) -> None:

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 Phase = Literal["natural", "spread"]
 PHASES: tuple[Phase, ...] = ("natural", "spread")
-"""In this order; the position is part of every random stream's key."""
+"""The order matters: the position is part of every random stream's key."""
 
 
 def episode_id(phase: str, index: int, life: int) -> str:
@@ -47,12 +47,12 @@ class EpisodeKey:
 
     @property
     def game_keys(self) -> tuple[int, int]:
-        """What the start that all lives share is keyed by."""
+        """The key of the start, which all lives of a game share."""
         return PHASES.index(self.phase), self.index
 
     @property
     def stream_keys(self) -> tuple[int, int, int]:
-        """What an episode's own random streams are keyed by."""
+        """The key of the episode's own random streams."""
         return *self.game_keys, self.life
 
     @property
@@ -74,9 +74,9 @@ class Episode:
 
     key: EpisodeKey
     seed: int
-    """What the environment was reset with."""
+    """The seed that the environment was reset with."""
     opening: int
-    """The first so many actions were random (a different start), not the policy's."""
+    """How many leading actions were random, for a different start, not the policy's."""
     actions: Array  # [steps] or [steps, dimensions]
     rewards: Floats  # [steps]
     scores: npt.NDArray[np.float32]  # [steps, actions]
@@ -142,9 +142,9 @@ class Measurement:
     steps: int
     """Simulator steps spent."""
     wasted: int = 0
-    """Those of them in trials that were begun ahead and then not wanted."""
+    """Steps of speculative trials that were discarded."""
     remembered: int = 0
-    """States held to see where the moment's rollouts meet; the same for every n of a moment."""
+    """States kept to detect where the moment's rollouts merge; the same for every n of a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,11 @@ class Tuples:
         )
 
     def losses(self, estimand: Literal["mean", "single-run"]) -> Floats:
-        """What a fit bounds: the mean loss [moments, n], or that of runs [moments, runs, n]."""
+        """Return what a fit bounds: mean losses [moments, n] or single ones [moments, runs, n]."""
         if estimand == "mean":
             return self.criticalities
         if self.runs is None:
             raise InvalidInput(
-                "these tuples hold no single runs; take study.tuples(estimand='single-run')"
+                "these tuples hold no single runs; use study.tuples(estimand='single-run')"
             )
         return self.runs

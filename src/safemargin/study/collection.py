@@ -17,7 +17,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines import Engine
 from safemargin.errors import InvalidInput
 from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
-from safemargin.study.plays import FewPlays, count_plays, told_plays
+from safemargin.study.plays import FewPlays, count_plays, describe_plays
 from safemargin.study.store import Store
 
 
@@ -38,7 +38,7 @@ def collect(
     store.add_moments(
         select_moments(episodes["natural"], episodes["spread"], selection_proxy, settings)
     )
-    few_plays = told_plays(count_plays(store), len(store.moments()))
+    few_plays = describe_plays(count_plays(store), len(store.moments()))
     if few_plays:  # now, before hours are spent on them
         warnings.warn(few_plays, FewPlays, stacklevel=3)
     _measure(store, engine, settings, chosen, progress)

@@ -1,15 +1,15 @@
-"""Can a study's numbers be trusted: what the doctor and the data themselves say, in sentences."""
+"""Can a study's numbers be trusted? The findings of the doctor and of the data, as sentences."""
 
 from __future__ import annotations
 
-from safemargin.study.plays import told_plays
+from safemargin.study.plays import describe_plays
 from safemargin.study.status import Status
 from safemargin.study.study import Study
 from safemargin.validation.validate import Validation
 
 
 def findings(study: Study, status: Status, validation: Validation | None) -> list[tuple[str, str]]:
-    """The doctor's word, then what the data say about themselves."""
+    """Return level and text of the doctor's findings, then those about the data."""
     found = [(str(each["level"]), str(each["text"])) for each in study.diagnosis["findings"]]
     distinct = (
         f"{status.distinct_moments:,} of {status.chosen_moments:,} moments are distinct, from "
@@ -17,7 +17,7 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
     )
     few = status.distinct_moments < 0.9 * status.chosen_moments
     found.append(("note" if few else "ok", distinct + ("; the rest are copies" if few else "")))
-    few_plays = told_plays(status.plays, status.chosen_moments)
+    few_plays = describe_plays(status.plays, status.chosen_moments)
     if few_plays:
         found.append(("note", few_plays))
     if status.estimates:
@@ -31,7 +31,7 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
             (
                 "note",
                 f"{status.without_spread:,} sampled estimates saw no spread at all: a loss rarer "
-                "than one in so many trials may have been missed",
+                "than one in that many trials may have been missed",
             )
         )
     if validation is not None:
@@ -40,7 +40,7 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
 
 
 def _held_out(validation: Validation) -> list[tuple[str, str]]:
-    """What moments that a fit has not seen say about it."""
+    """Return what held-out moments say about a fit."""
     found = []
     promised = 1 - validation.confidence
     for row in validation.chain:

@@ -1,7 +1,7 @@
-"""Which moments belong together: none is judged by a fit that has seen its episode, or a copy.
+"""Groups moments that belong together, so that no fit is judged on an episode it has seen.
 
-Episodes that differ at first and then run into the same play (`plays`) are not copies. Where few
-plays are all there is, a fresh moment is as much like those that were fitted as the judged one.
+Episodes that differ at first and then converge on the same play (`plays`) are not copies. Where
+there are only a few plays, a fresh moment resembles the fitted ones as much as a judged one does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from safemargin.study.store import Store
 def group_labels(store: Store, moments: Sequence[EpisodeKey]) -> npt.NDArray[np.int64]:
     """Return a label per moment, [moments]: equal for the lives of one game, and for copies.
 
-    A deterministic environment and a greedy policy repeat themselves; two moments of episodes with
-    equal fingerprints are hardly two pieces of evidence.
+    A deterministic environment and a greedy policy repeat themselves: two moments of episodes with
+    equal fingerprints are hardly independent evidence.
     """
     fingerprints = store.fingerprints()
     label: dict[object, int] = {}

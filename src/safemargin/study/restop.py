@@ -1,4 +1,4 @@
-"""Reading a study as if fewer trials had been made: the raw returns of all trials are kept."""
+"""Recomputes a study's estimates as if fewer trials had been made; all raw returns are kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRIAL_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Estimates from the first trials of each (moment, n), as a plan would have stopped."""
+    """Estimates from the first trials of each (moment, n), stopped by another plan."""
 
     criticalities: Floats  # [moments, n]
     half_widths: Floats  # [moments, n]
@@ -40,10 +40,10 @@ def read_under(
     made_with: Settings,
     plan: Settings,
 ) -> Reading:
-    """The estimates that `plan` would have given, from the trials that the study holds.
+    """Return the estimates that `plan` would have given, from the trials that the study holds.
 
-    Only trials that were drawn independently can be read in another way: a study of stratified
-    ones (plan `fixed`) holds no other plan than its own.
+    Only trials that were drawn independently can be stopped earlier: stratified ones (plan `fixed`)
+    belong together.
     """
     if not isinstance(plan, Settings):
         raise InvalidInput(f"plan must be Settings, got {plan!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from safemargin.policies.base import ScoreKind
 from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
 from safemargin.study.creation import study_entries
+from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_mixing
 from safemargin.study.signing import SIGNATURE, sign_again, signature
@@ -42,7 +43,8 @@ class Study:
     """One environment + one policy + one settings, on disk."""
 
     def __init__(self, store: Store, parts: Parts) -> None:
-        self._store = store
+        self.store = store
+        """The database, for everything that reads it: report, explorer, highlights."""
         self._parts = parts
         self._named: Mapping[str, Any] | None = None
         """The entries of the study as the user named them now, for `sign_again`."""
@@ -132,18 +134,13 @@ class Study:
 
     def close(self) -> None:
         """Close the database."""
-        self._store.close()
+        self.store.close()
 
     # -- what it is ----------------------------------------------------------------------------
 
     @property
     def path(self) -> Path:
-        return self._store.folder
-
-    @property
-    def store(self) -> Store:
-        """The database, for everything that reads it: report, explorer, highlights."""
-        return self._store
+        return self.store.folder
 
     @property
     def environment_spec(self) -> EnvironmentSpec:
@@ -151,31 +148,28 @@ class Study:
         return self._parts.environment_spec()
 
     def require_trust(self, *, policy: bool = True) -> None:
-        """Raise UntrustedCode if the study names code to run that this user has not signed.
-
-        Without `policy`, only the code that makes the environment counts.
-        """
+        """Raise UntrustedCode if the study names unsigned code; see `Parts.require_trust`."""
         self._parts.require_trust(policy=policy)
 
     @property
     def environment(self) -> dict[str, Any]:
         """Name, specification and identity of the environment."""
-        return dict(self._store.meta("environment"))
+        return dict(self.store.meta("environment"))
 
     @property
     def policy(self) -> dict[str, Any]:
         """Description, kind of scores and identity of the policy."""
-        return dict(self._store.meta("policy"))
+        return dict(self.store.meta("policy"))
 
     @property
     def proxies(self) -> list[str]:
         """The proxies recorded at every step."""
-        return list(self._store.meta("proxies"))
+        return list(self.store.meta("proxies"))
 
     @property
     def default_proxy(self) -> str:
         """The proxy a fit uses by default: the one that spread the moments."""
-        return str(self._store.meta("selection_proxy"))
+        return str(self.store.meta("selection_proxy"))
 
     # -- collecting ----------------------------------------------------------------------------
 
@@ -204,14 +198,14 @@ class Study:
             "gpus_per_worker": gpus_per_worker,
         }
         check_engine(engine, **options)
-        with self._store.writing(), self.open_engine(engine, **options) as chosen:
+        with self.store.writing(), self.open_engine(engine, **options) as chosen:
             if self._named is not None:
-                sign_again(self._store, self._named)
-            self._store.set_meta(
+                sign_again(self.store, self._named)
+            self.store.set_meta(
                 "target", {"natural": natural, "spread": spread, "workers": chosen.workers}
             )
             collect(
-                self._store,
+                self.store,
                 chosen,
                 self.settings,
                 self.default_proxy,
@@ -221,14 +215,11 @@ class Study:
             )
         return self.status()
 
-    @contextlib.contextmanager
-    def open_engine(self, name: EngineName | None = None, **options: Any) -> Iterator[Engine]:
+    def open_engine(
+        self, name: EngineName | None = None, **options: Any
+    ) -> contextlib.AbstractContextManager[Engine]:
         """Start workers that know the study's parts, as `collect` does; they end with the block."""
-        engine = make_engine(self.job(), name, **options)
-        try:
-            yield engine
-        finally:
-            engine.close()
+        return contextlib.closing(make_engine(self.job(), name, **options))
 
     def job(self) -> Job:
         """Return what a worker needs, made of parts that are proven to be those of the study."""
@@ -237,13 +228,13 @@ class Study:
     @property
     def diagnosis(self) -> dict[str, Any]:
         """The doctor's findings from before the study was made."""
-        return dict(self._store.meta("diagnosis"))
+        return dict(self.store.meta("diagnosis"))
 
     def status(self) -> Status:
         """Return what the study holds, what is left, and how long that may take."""
-        version = self._store.version()
+        version = self.store.version()
         if self._status is None or self._status[0] != version:
-            self._status = version, study_status(self._store, self.settings)
+            self._status = version, study_status(self.store, self.settings)
         return self._status[1]
 
     # -- using ---------------------------------------------------------------------------------
@@ -266,7 +257,7 @@ class Study:
             raise InvalidInput(
                 f"the study has no proxy {name!r}; {did_you_mean(name, self.proxies)}"
             )
-        return read_tuples(self._store, self.settings, name, estimand, plan)
+        return read_tuples(self.store, self.settings, name, estimand, plan)
 
     def fit(
         self,
@@ -289,13 +280,13 @@ class Study:
             groups=tuples.groups,
             estimand=estimand,
             minimum_bandwidth=self.minimum_bandwidth,
-            natural_proxies=read_natural_proxies(self._store, self.settings, tuples.proxy),
+            natural_proxies=read_natural_proxies(self.store, self.settings, tuples.proxy),
             proxy=tuples.proxy,
             environment={
                 name: self.environment[name] for name in ("name", "identity", "arguments")
             },
             policy={name: self.policy[name] for name in ("description", "identity", "kind")},
-            settings=self._store.meta("settings"),
+            settings=self.store.meta("settings"),
             counts={
                 **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
                 "trials": int(tuples.trials.sum()),
@@ -378,18 +369,9 @@ class Study:
         from safemargin.study import plots  # matplotlib is slow to import
 
         margins = self.fit(confidence, method=method, proxy=proxy, estimand=estimand)
-        tuples = self.tuples(proxy)
-        densities = plots.kde_info(
-            tuples, confidence=confidence, minimum_bandwidth=self.minimum_bandwidth
+        figures = plots.study_figures(
+            self.tuples(proxy), margins, minimum_bandwidth=self.minimum_bandwidth
         )
-        left_out = 0.05 if method == "paper" else 0.0  # only the paper's method leaves any out
-        histogram = plots.histogram_info(tuples, drop_highest=left_out)
-        figures = {
-            "densities": plots.kde_figure(densities),
-            "proxies": plots.histogram_figure(histogram),
-        }
-        if not margins.bound.looks_at_n:  # else there is no single proxy axis
-            figures["margins"] = plots.heatmap_figure(plots.heatmap_info(margins))
         return [
             plots.save_figure(figure, Path(folder) / f"{name}.{picture_format}")
             for name, figure in figures.items()
@@ -401,11 +383,9 @@ class Study:
         With `steps`, write reward and proxies at every step of the natural episodes instead, or of
         the first `episodes`; where a game has lives, each is an episode.
         """
-        from safemargin.study.export import export_steps, export_tuples
-
         if steps:
-            return export_steps(self._store, Path(path), episodes=episodes)
-        return export_tuples(self._store, Path(path))
+            return export_steps(self.store, Path(path), episodes=episodes)
+        return export_tuples(self.store, Path(path))
 
     # -- inside --------------------------------------------------------------------------------
 

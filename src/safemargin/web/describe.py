@@ -11,7 +11,7 @@ from safemargin.core.records import Array
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.summaries import told_above
-from safemargin.study.plots import readable
+from safemargin.study.plot_info import readable
 from safemargin.study.study import Study
 
 MOST_SCORES = 64
