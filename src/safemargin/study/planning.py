@@ -25,7 +25,7 @@ from safemargin.study.collection import check_collect
 from safemargin.study.costs import read_costs
 from safemargin.study.forecast import Forecast, Range, forecast
 from safemargin.study.pilot import Pilot
-from safemargin.study.store import DATABASE, Store
+from safemargin.study.store import DATABASE
 from safemargin.study.study import MakeEnvironment, Study
 from safemargin.study.suggestions import Saving, savings
 
@@ -121,8 +121,7 @@ def plan_study(
             )
         )
         examined = 0.0 if existing else time.monotonic() - began
-        with contextlib.closing(Store.open(folder)) as store:
-            done = read_costs(store, study.settings)
+        done = read_costs(study.store, study.settings)
         wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
         pilot = Pilot(
             study.settings,
@@ -136,26 +135,41 @@ def plan_study(
                 workers = started.workers
                 pilot.run(started, seconds=seconds, progress=progress)
         found = forecast(pilot.sample(), study.settings, wanted, done=done)
-        useful = found.useful_workers(workers)
-        preparation = examined + pilot.selection_seconds * (natural + spread)
+        return _cost_plan(study, pilot, found, workers, examined, existing)
 
-        def waiting(worker_seconds: float) -> float:
-            return preparation + worker_seconds / useful
 
-        return CostPlan(
-            environment=study.environment["name"],
-            policy=study.policy["description"],
-            study=None if existing is None else str(existing),
-            forecast=found,
-            workers=useful,
-            seconds=found.worker_seconds.through(waiting),
-            preparation_seconds=preparation,
-            worst=_worst(found, study.settings, waiting),
-            savings=savings(found, study.settings, waiting=waiting, resumes=existing is not None),
-            pilot_moments=len(pilot.measured),
-            pilot_seconds=pilot.seconds,
-            interrupted=pilot.interrupted,
-        )
+def _cost_plan(
+    study: Study,
+    pilot: Pilot,
+    found: Forecast,
+    workers: int,
+    examined: float,
+    existing: Path | None,
+) -> CostPlan:
+    """Turn a forecast into the time a person waits.
+
+    `examined` are the seconds the doctor took; `existing` is the folder of a study to resume.
+    """
+    workers = found.useful_workers(workers)
+    preparation = examined + pilot.selection_seconds * sum(found.wanted.values())
+
+    def waiting(worker_seconds: float) -> float:
+        return preparation + worker_seconds / workers
+
+    return CostPlan(
+        environment=study.environment["name"],
+        policy=study.policy["description"],
+        study=None if existing is None else str(existing),
+        forecast=found,
+        workers=workers,
+        seconds=found.worker_seconds.through(waiting),
+        preparation_seconds=preparation,
+        worst=_worst(found, study.settings, waiting),
+        savings=savings(found, study.settings, waiting=waiting, resumes=existing is not None),
+        pilot_moments=len(pilot.measured),
+        pilot_seconds=pilot.seconds,
+        interrupted=pilot.interrupted,
+    )
 
 
 def _worst(

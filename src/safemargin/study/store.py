@@ -120,11 +120,9 @@ class Store(StoreReader):
         """Close the database; its write-ahead log is merged into the one file."""
         self._connection.close()
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> contextlib.AbstractContextManager[None]:
         """Lock the study for this process; StudyBusy if another one is collecting."""
-        with held(self.folder):
-            yield
+        return held(self.folder)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -141,8 +139,8 @@ class Store(StoreReader):
 
     def _add_episode(self, episode: Episode, *, seconds: float) -> None:
         key = astuple(episode.key)
-        self._query(
-            "INSERT INTO episodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+        self._insert(
+            "episodes",
             *key,
             episode.seed,
             episode.opening,
@@ -155,18 +153,9 @@ class Store(StoreReader):
             pack(episode.scores),
         )
         for name, values in episode.proxies.items():
-            self._query(
-                "INSERT INTO episode_proxies VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING",
-                *key,
-                name,
-                pack(values),
-            )
-        self._query(
-            "INSERT INTO costs VALUES (?,?,?,0,?,?,0,0) ON CONFLICT DO NOTHING",
-            *key,
-            episode.steps,
-            seconds,
-        )
+            self._insert("episode_proxies", *key, name, pack(values))
+        n = wasted = remembered = 0
+        self._insert("costs", *key, n, episode.steps, seconds, wasted, remembered)
 
     def drop_games(self, phase: Phase, *, after: int) -> None:
         """Delete the games with higher numbers; none of them may hold a moment."""
@@ -180,33 +169,21 @@ class Store(StoreReader):
         with self._transaction():
             for moment, episode in moments:
                 key = astuple(moment.episode)
-                self._query(
-                    "INSERT INTO moments VALUES (?,?,?,?) ON CONFLICT DO NOTHING",
-                    *key,
-                    moment.step,
-                )
+                self._insert("moments", *key, moment.step)
                 for name, values in episode.proxies.items():
                     at_step = np.atleast_1d(values[moment.step])
                     columns = [0] if values.ndim == 1 else n_values
                     for n, value in zip(columns, at_step, strict=True):
-                        self._query(
-                            "INSERT INTO moment_proxies VALUES (?,?,?,?,?,?) "
-                            "ON CONFLICT DO NOTHING",
-                            *key,
-                            name,
-                            n,
-                            float(value),
-                        )
+                        self._insert("moment_proxies", *key, name, n, float(value))
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""
-        key = astuple(moment.episode)
         estimate = measurement.estimate
+        piece = (*astuple(moment.episode), estimate.n)
         with self._transaction():
-            self._query(
-                "INSERT INTO estimates VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
-                *key,
-                estimate.n,
+            self._insert(
+                "estimates",
+                *piece,
                 estimate.mean,
                 estimate.half_width,
                 estimate.trials,
@@ -216,15 +193,13 @@ class Store(StoreReader):
                 pack(measurement.perturbed),
                 pack(measurement.unperturbed),
             )
-            self._query(
-                "INSERT INTO costs VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
-                *key,
-                estimate.n,
-                measurement.steps,
-                seconds,
-                measurement.wasted,
-                measurement.remembered,
-            )
+            spent = (measurement.steps, seconds, measurement.wasted, measurement.remembered)
+            self._insert("costs", *piece, *spent)
+
+    def _insert(self, table: str, *values: Any) -> None:
+        """Write a row unless one with its key exists."""
+        marks = ",".join("?" * len(values))
+        self._query(f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT DO NOTHING", *values)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
