@@ -127,7 +127,7 @@ def test_lives_of_one_game_share_its_cost() -> None:
     assert plan(costs, natural=9, spread=0).stages[0].steps.expected == 90
 
 
-def test_a_begun_study_needs_only_the_rest() -> None:
+def test_an_existing_study_needs_only_the_rest() -> None:
     first, second, third = *keys("natural", 2), EpisodeKey("spread", 0)
     costs = pieces(
         dict.fromkeys((first, second, third), (10, 1)), dict.fromkeys((first, second), (20, 20))

@@ -182,7 +182,7 @@ def test_a_study_is_not_made_twice(store: Store) -> None:
         Store.create(store.folder, {})
 
 
-def make_studies(folder: Path, who: int, barrier: Any, told: Any) -> None:
+def make_studies(folder: Path, who: int, barrier: Any, reports: Any) -> None:
     """Be one of several that make the same studies at the same moments."""
     for number in range(ROUNDS):
         barrier.wait(60)
@@ -190,9 +190,9 @@ def make_studies(folder: Path, who: int, barrier: Any, told: Any) -> None:
         try:
             with contextlib.closing(Store.create(folder / str(number), entries)) as made:
                 made.set_meta("went on", True)
-            told.put((number, who, "made"))
+            reports.put((number, who, "made"))
         except StudyError as error:
-            told.put((number, who, str(error)))
+            reports.put((number, who, str(error)))
 
 
 ROUNDS = 30
@@ -200,14 +200,14 @@ ROUNDS = 30
 
 def test_of_several_that_make_a_study_at_once_one_succeeds(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    barrier, told = spawn.Barrier(3), spawn.Queue()
+    barrier, reports = spawn.Barrier(3), spawn.Queue()
     rivals = [
-        spawn.Process(target=make_studies, args=(tmp_path, who, barrier, told), daemon=True)
+        spawn.Process(target=make_studies, args=(tmp_path, who, barrier, reports), daemon=True)
         for who in range(3)
     ]
     for rival in rivals:
         rival.start()
-    heard = [told.get(timeout=60) for _ in range(3 * ROUNDS)]
+    heard = [reports.get(timeout=60) for _ in range(3 * ROUNDS)]
     for rival in rivals:
         rival.join(60)
     for number in range(ROUNDS):

@@ -63,7 +63,7 @@ def test_moments_at_the_same_state_are_one(finished: Path) -> None:
     assert status.distinct_moments == len(np.unique(looks, axis=0)) < status.chosen_moments
 
 
-def test_few_plays_are_told_before_anything_is_measured(
+def test_few_plays_are_reported_before_anything_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All episodes of this world end in the same steps, whatever they began with."""
@@ -324,25 +324,25 @@ class Together:
         self.barrier.wait(60)
 
 
-def begin_together(folder: Path, barrier: Any, told: Any) -> None:
+def begin_together(folder: Path, barrier: Any, reports: Any) -> None:
     small = sm.Settings(n_values=(1,), trials=2, opening=6)
     for number in range(2):
         try:
             with create(folder / str(number), settings=small, progress=Together(barrier)) as study:
                 study.collect(natural=2, spread=2, workers=1)
-            told.put("collected")
+            reports.put("collected")
         except StudyError as error:
-            told.put(str(error))
+            reports.put(str(error))
 
 
 def test_two_that_begin_the_same_study_at_once(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    barrier, told = spawn.Barrier(2), spawn.Queue()
-    arguments = (tmp_path, barrier, told)
+    barrier, reports = spawn.Barrier(2), spawn.Queue()
+    arguments = (tmp_path, barrier, reports)
     rivals = [spawn.Process(target=begin_together, args=arguments, daemon=True) for _ in range(2)]
     for rival in rivals:
         rival.start()
-    heard = [told.get(timeout=60) for _ in range(2 * 2)]
+    heard = [reports.get(timeout=60) for _ in range(2 * 2)]
     for rival in rivals:
         rival.join(60)
     assert heard.count("collected") >= 2

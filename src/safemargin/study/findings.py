@@ -27,13 +27,11 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
             else ("ok", "no estimate hit the cap on trials")
         )
     if status.without_spread:
-        found.append(
-            (
-                "note",
-                f"{status.without_spread:,} sampled estimates saw no spread at all: a loss rarer "
-                "than one in that many trials may have been missed",
-            )
+        text = (
+            f"{status.without_spread:,} sampled estimates saw no spread at all: a loss rarer than "
+            "one in that many trials may have been missed"
         )
+        found.append(("note", text))
     if validation is not None:
         found += _held_out(validation)
     return found
@@ -46,28 +44,21 @@ def _held_out(validation: Validation) -> list[tuple[str, str]]:
     for row in validation.chain:
         if row.phase != "natural" or row.failed.share is None:
             continue
-        broken = row.failed.low > promised
-        found.append(
-            (
-                "problem" if broken else "ok",
-                f"at tolerance {row.tolerance:g}, {row.failed.count} of {row.failed.tested} unseen "
-                f"natural moments broke their margin ({row.failed.share:.1%}, 95 % interval "
-                f"{row.failed.low:.1%} to {row.failed.high:.1%}; {promised:.1%} was promised); "
-                f"mean margin {row.mean_margin:.2f}",
-            )
+        text = (
+            f"at tolerance {row.tolerance:g}, {row.failed.count} of {row.failed.tested} unseen "
+            f"natural moments broke their margin ({row.failed.share:.1%}, 95 % interval "
+            f"{row.failed.low:.1%} to {row.failed.high:.1%}; {promised:.1%} was promised); "
+            f"mean margin {row.mean_margin:.2f}"
         )
+        found.append(("problem" if row.failed.low > promised else "ok", text))
     if validation.same_law is not None:
-        differ = validation.same_law.p_value < 0.05
+        p_value = validation.same_law.p_value
+        differ = p_value < 0.05
         verdict = (
             "natural and spread moments lose differently given the proxy, so the calibration is "
             "in doubt"
             if differ
             else "no sign that natural and spread moments lose differently given the proxy"
         )
-        found.append(
-            (
-                "problem" if differ else "ok",
-                f"{verdict} (p = {validation.same_law.p_value:.3f})",
-            )
-        )
+        found.append(("problem" if differ else "ok", f"{verdict} (p = {p_value:.3f})"))
     return found
