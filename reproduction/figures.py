@@ -24,7 +24,7 @@ from tables import (
 )
 
 from safemargin.core.text import readable
-from safemargin.study import plots
+from safemargin.study import plot_info, plots
 
 DPI = 90
 """Small files: the pictures lie in the repository."""
@@ -43,10 +43,10 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
             continue
         study = studies[agent]
         figures[f"{agent}-densities"] = plots.kde_figure(densities_of(study))
-        histogram = plots.histogram_info(study.tuples())
+        histogram = plot_info.histogram_info(study.tuples())
         figures[f"{agent}-proxies"] = plots.histogram_figure(histogram)
         for method in METHODS:
-            heatmap = plots.heatmap_info(margins_of(study, method))
+            heatmap = plot_info.heatmap_info(margins_of(study, method))
             figures[f"{agent}-margins-{method}"] = plots.heatmap_figure(heatmap)
     if any(agent in studies for agent in CAPTURED):
         figures["loss-capture"] = capture_figure(studies)

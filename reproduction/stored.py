@@ -90,6 +90,7 @@ class StoredStudy:
         return Tuples(
             phases=columns["phase"][once].astype(np.str_),
             indices=columns["episode"][once],
+            lives=columns["life"][once],
             steps=columns["step"][once],
             proxies=columns["proxy_value"][once],
             criticalities=columns["criticality"][order],

@@ -119,6 +119,7 @@ def test_a_plain_install_brings_no_deep_learning_library() -> None:
         "matplotlib",
         "numpy",
         "onnxruntime",
+        "platformdirs",
         "rich",
         "scipy",
     }

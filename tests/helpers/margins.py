@@ -48,6 +48,7 @@ def measured_tuples(
     values: dict[str, Any] = {
         "phases": phases,
         "indices": indices,
+        "lives": np.zeros(len(phases), dtype=np.int64),
         "steps": np.zeros(len(phases), dtype=np.int64),
         "proxies": proxies,
         "criticalities": criticalities,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers.margins import margins, scores
 from helpers.paths import WORLDS
-from helpers.studies import damaged
+from helpers.studies import damaged, select
 
 import safemargin as sm
 from safemargin.cli import main
@@ -123,7 +123,7 @@ def test_tolerances_may_be_an_array_but_not_none_at_all(study: Path) -> None:
 
 def sum_of_openings(study: Path) -> int:
     with sm.Study.open(study) as opened:
-        return sum(row[0] for row in opened.store.query("SELECT opening FROM episodes"))
+        return sum(row[0] for row in select(opened.path, "SELECT opening FROM episodes"))
 
 
 def test_without_enough_moments_it_says_that_it_flatters(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_the_lives_of_a_game_are_one_episode_to_drift(tmp_path: Path) -> None:
         {"n_values": (1,), "trials": 2}, scores="logits",
     ) as made:  # fmt: skip
         made.collect(20, 0, workers=1)
-        games = len(made.store.query("SELECT DISTINCT phase, episode FROM episodes"))
-        episodes = len(made.store.query("SELECT 1 FROM episodes"))
+        games = len(select(made.path, "SELECT DISTINCT phase, episode FROM episodes"))
+        episodes = len(select(made.path, "SELECT 1 FROM episodes"))
         found = made.fit(0.5, method="paper").natural_proxies
     assert found is not None
     assert found.count == games < episodes

@@ -72,6 +72,10 @@ def test_later_lives_are_reached_through_the_earlier_ones(tmp_path: Path) -> Non
         study.collect(5, 0, workers=1)
         recordings = Recordings(study)
         assert recordings.title("natural-1-2") == "natural 1, life 3"
+        assert recordings.find("natural 1, life 3") == recordings.find("1 life 3") == "natural-1-2"
+        for wrong in ("natural 1, life 0", "natural 1, life 4"):
+            with pytest.raises(InvalidInput, match="has no episode"):
+                recordings.find(wrong)
         recording = recordings.open("natural-1-2")
         assert len(recording.earlier_lives) == 2
         camera = Camera(study.environment_spec)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.studies import select
 from helpers.worlds import always_first, make_branching
 
 import safemargin as sm
@@ -50,9 +51,10 @@ class TestExport:
         path = study.export(tmp_path / "steps.csv", steps=True, episodes=2)
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        recorded = study.store.query(
+        recorded = select(
+            study.path,
             "SELECT episode, steps, total_reward, opening FROM episodes "
-            "WHERE phase = 'natural' ORDER BY episode, life LIMIT 2"
+            "WHERE phase = 'natural' ORDER BY episode, life LIMIT 2",
         )
         for episode, steps, total, opening in recorded:
             of_it = [row for row in rows if int(row["episode"]) == episode]

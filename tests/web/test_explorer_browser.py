@@ -204,7 +204,7 @@ def test_what_lies_above_every_measured_proxy(
 def test_addresses_that_do_not_exist(page: Page, explorer: str) -> None:
     name = page.script("view.episode.name")
     steps = page.script("view.episode.steps")
-    title = page.script("title(outlineOf(view.episode.name))")
+    title = page.script("outlineOf(view.episode.name).title")
     before = page.script("view.step")
     page.script(f"location.hash = '#{name}/99999'")
     page.wait("!document.getElementById('hint').hidden")

@@ -9,7 +9,7 @@ import numpy as np
 
 from safemargin.cli.base import print_json
 from safemargin.cli.console import ProgressBar, print_margins, warnings_as_notes
-from safemargin.core.records import EpisodeKey, Tuples
+from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
 from safemargin.study.study import Study
 
@@ -35,12 +35,12 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
             margins = study.fit(CONFIDENCE)
         file = margins.save(folder / "margins.json")
         pictures = study.plot(folder / "figures", confidence=CONFIDENCE)
-        worst, step, text = most_critical(study.tuples())
+        episode, step, text = most_critical(study.tuples())
     if as_json:
         shown = {
             "margins": str(file),
             "figures": [str(picture) for picture in pictures],
-            "most_critical": {"episode": str(worst), "step": step},
+            "most_critical": {"episode": episode, "step": step},
         }
         print_json(shown)
         return
@@ -59,19 +59,19 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
         print("picture  " + str(picture))
 
 
-def most_critical(tuples: Tuples) -> tuple[EpisodeKey, int, str]:
-    """The moment that loses most, averaged over all n, and a sentence on it."""
+def most_critical(tuples: Tuples) -> tuple[str, int, str]:
+    """Return the episode and step that lose most, averaged over all n, and a sentence on it."""
     column = tuples.n_values.index(SHOWN_N)
     losses = tuples.criticalities[:, column]
     row = int(np.argmax(tuples.criticalities.mean(axis=1)))
-    key = EpisodeKey(str(tuples.phases[row]), int(tuples.indices[row]))  # type: ignore[arg-type]
+    episode = tuples.keys[row].title(has_lives=bool(tuples.lives.any()))
     step = int(tuples.steps[row])
     text = (
-        f"The most critical of {len(losses)} moments: step {step} of episode {key}, where "
+        f"The most critical of {len(losses)} moments: step {step} of episode {episode}, where "
         f"{SHOWN_N} random actions cost {losses[row]:.2f} ± {tuples.half_widths[row, column]:.2f} "
         f"(the median moment: {np.median(losses):.2f})."
     )
-    return key, step, text
+    return episode, step, text
 
 
 def program() -> str:

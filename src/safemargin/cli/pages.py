@@ -50,7 +50,9 @@ def add_page_commands(command: AddCommand) -> None:
     )
     which = explore.add_mutually_exclusive_group()
     which.add_argument(
-        "--episode", metavar="E", help="the one to begin with: 17, 'spread 3' or natural-17-1"
+        "--episode",
+        metavar="E",
+        help="the one to begin with: 17, 'spread 3' or 'natural 17, life 2'",
     )
     which.add_argument(
         "--seed", type=int, metavar="S", help="run an episode from this seed and begin with it"

@@ -23,7 +23,7 @@ from safemargin.cli.base import (
     whole_numbers,
 )
 from safemargin.core.settings import ActionChoice, Settings, TrialPlan
-from safemargin.study.plays import told_plays
+from safemargin.study.plays import describe_plays
 
 ENVIRONMENT_HELP = (
     "a Gymnasium id (CartPole-v1), atari:GAME (the paper's preprocessing), "
@@ -218,7 +218,8 @@ def run_doctor(options: argparse.Namespace) -> int:
 def run_collect(options: argparse.Namespace) -> int:
     from safemargin.cli.console import ProgressBar
     from safemargin.engines import check_engine
-    from safemargin.study.study import Study, check_collect
+    from safemargin.study.collection import check_collect
+    from safemargin.study.study import Study
 
     place = {
         "workers": options.workers,
@@ -321,7 +322,7 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
     )
     if status.distinct_moments < 0.9 * status.chosen_moments:
         print("             the rest are copies: --opening K in a new study gives different starts")
-    few_plays = told_plays(status.plays, status.chosen_moments)
+    few_plays = describe_plays(status.plays, status.chosen_moments)
     if few_plays:
         print(f"plays        {few_plays}")
     for phase, done in status.moments.items():
@@ -331,7 +332,7 @@ def _show_status(study: Any, options: argparse.Namespace) -> int:
     if status.without_spread:
         print(
             f"             {status.without_spread:,} sampled ones saw no spread at all: a loss "
-            "rarer than one in so many trials may have been missed"
+            "rarer than one in that many trials may have been missed"
         )
     if status.capped:
         print(

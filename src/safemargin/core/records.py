@@ -17,7 +17,20 @@ Array = npt.NDArray[Any]
 
 Phase = Literal["natural", "spread"]
 PHASES: tuple[Phase, ...] = ("natural", "spread")
-"""In this order; the position is part of every random stream's key."""
+"""The order matters: the position is part of every random stream's key."""
+
+
+def episode_id(phase: str, index: int, life: int) -> str:
+    """Return an episode's name for addresses and files, lives counted from 0: 'natural-17-1'."""
+    return f"{phase}-{index}-{life}"
+
+
+def episode_title(phase: str, index: int, life: int, *, has_lives: bool) -> str:
+    """Return an episode's name for people, lives counted from 1: 'natural 17, life 2'.
+
+    Where games have no lives, it is plainly 'natural 17'.
+    """
+    return f"{phase} {index}" + (f", life {life + 1}" if has_lives else "")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,8 +55,17 @@ class EpisodeKey:
         """The keys of the episode's own random streams."""
         return *self.game_keys, self.life
 
+    @property
+    def id(self) -> str:
+        """The name for addresses and file names; see `episode_id`."""
+        return episode_id(self.phase, self.index, self.life)
+
+    def title(self, *, has_lives: bool) -> str:
+        """Return the name for people; see `episode_title`."""
+        return episode_title(self.phase, self.index, self.life, has_lives=has_lives)
+
     def __str__(self) -> str:
-        return f"{self.phase} {self.index}" + (f" life {self.life}" if self.life else "")
+        return self.title(has_lives=self.life > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +74,7 @@ class Episode:
 
     key: EpisodeKey
     seed: int
-    """What the environment was reset with."""
+    """The seed that the environment was reset with."""
     opening: int
     """This many first actions were random (for a different start), not the policy's."""
     actions: Array  # [steps] or [steps, dimensions]
@@ -68,6 +90,11 @@ class Episode:
     @property
     def steps(self) -> int:
         return len(self.rewards)
+
+    @property
+    def ended(self) -> str:
+        """How it ended: 'cut', 'terminated' or 'truncated'."""
+        return "cut" if self.cut else "terminated" if self.terminated else "truncated"
 
     @property
     def fingerprint(self) -> str:
@@ -126,6 +153,7 @@ class Tuples:
 
     phases: npt.NDArray[np.str_]  # [moments]
     indices: npt.NDArray[np.int64]  # [moments] episode number within the phase
+    lives: npt.NDArray[np.int64]  # [moments] counted from 0; all 0 where games have no lives
     steps: npt.NDArray[np.int64]  # [moments]
     proxies: Floats  # [moments], or [moments, n] where the proxy looks at n
     criticalities: Floats  # [moments, n]
@@ -139,12 +167,19 @@ class Tuples:
     def __len__(self) -> int:
         return len(self.steps)
 
+    @property
+    def keys(self) -> list[EpisodeKey]:
+        """The episode of each moment, [moments]."""
+        return list(
+            map(EpisodeKey, self.phases.tolist(), self.indices.tolist(), self.lives.tolist())
+        )
+
     def losses(self, estimand: Literal["mean", "single-run"]) -> Floats:
         """Return what a fit bounds: mean losses [moments, n], or single ones [moments, runs, n]."""
         if estimand == "mean":
             return self.criticalities
         if self.runs is None:
             raise InvalidInput(
-                "these tuples hold no single runs; take study.tuples(estimand='single-run')"
+                "these tuples hold no single runs; use study.tuples(estimand='single-run')"
             )
         return self.runs

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from safemargin.monitor.attention import Attention, AttentionRow, Caught
-from safemargin.study.plots import COLOURS, percent
+from safemargin.study.plot_info import percent
+from safemargin.study.plots import COLOURS
 
 
 def attention_figure(attention: Attention) -> Figure:

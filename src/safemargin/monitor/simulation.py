@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from safemargin.core.records import Floats, Tuples
+from safemargin.core.records import EpisodeKey, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand
@@ -21,20 +21,15 @@ from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.monitor.attention import (
     Attention,
-    Integers,
     PastEpisode,
     attention_row,
     within_budget,
 )
-from safemargin.study.blobs import unpack
 from safemargin.study.grouping import group_labels
-from safemargin.study.store import Store
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
 
 FOLDS = 5
-
-Key = tuple[str, int, int]  # phase, episode, life
 
 
 def simulate_oversight(
@@ -67,11 +62,9 @@ def simulate_oversight(
         raise InvalidInput(f"the tolerance must be at least 0, got {min(chosen):g}")
     tuples = study.tuples(whole.proxy, estimand=estimand)
     notes = list(whole.notes)
-    keys, folds = _folds(study)
-    fits = _fit_folds(study, tuples, keys, folds, confidence, method, estimand, notes)
-    held_out = fits is not None
-    fold_of = dict(zip(keys, folds.tolist(), strict=True))
-    episodes = _past_episodes(study, whole, fold_of, fits, chosen)
+    fold_of = _folds(study)
+    fits = _fit_folds(study, tuples, fold_of, confidence, method, estimand, notes)
+    episodes = _past_episodes(study, whole, tuples, fold_of, fits, chosen)
     rows = tuple(
         attention_row(
             episodes, index, tolerance, whole.n_values, column, within, rate * 3600, agents
@@ -93,7 +86,7 @@ def simulate_oversight(
         episodes=len(episodes),
         distinct_episodes=distinct,
         decisions=sum(len(episode.margins[0]) for episode in episodes),
-        held_out=held_out,
+        held_out=fits is not None,
         proxy=whole.proxy,
         confidence=confidence,
         method=method,
@@ -113,28 +106,24 @@ def _check(budget: float | None, within: int, rate: float, agents: int) -> None:
         raise InvalidInput(f"agents must be at least 1, got {agents}")
 
 
-def _folds(study: Study) -> tuple[list[Key], Integers]:
-    """Return all episodes and the fold of each; similar episodes share a fold."""
-    rows = study.store.query("SELECT phase, episode, life FROM episodes ORDER BY 1, 2, 3")
-    keys: list[Key] = [(row[0], row[1], row[2]) for row in rows]
+def _folds(study: Study) -> dict[EpisodeKey, int]:
+    """Assign a fold to every episode; similar episodes share one."""
+    keys = list(study.store.fingerprints())
     _, group = np.unique(group_labels(study.store, keys), return_inverse=True)
-    return keys, np.asarray(group % FOLDS, dtype=np.int64)
+    return dict(zip(keys, (group % FOLDS).tolist(), strict=True))
 
 
 def _fit_folds(
     study: Study,
     tuples: Tuples,
-    keys: Sequence[Key],
-    folds: Integers,
+    fold_of: Mapping[EpisodeKey, int],
     confidence: float,
     method: str,
     estimand: Estimand,
     notes: list[str],
 ) -> list[Margins] | None:
     """Return margins fitted without each fold; None where too few moments are left for that."""
-    fold_of = {key[:2]: fold for key, fold in zip(keys, folds.tolist(), strict=True)}
-    moments = zip(tuples.phases.tolist(), tuples.indices.tolist(), strict=True)
-    fold = np.array([fold_of[moment] for moment in moments], dtype=np.int64)
+    fold = np.array([fold_of[key] for key in tuples.keys], dtype=np.int64)
     fits = []
     for left_out in range(FOLDS):
         try:
@@ -162,51 +151,35 @@ def _fit_folds(
 def _past_episodes(
     study: Study,
     whole: Margins,
-    fold_of: dict[Key, int],
+    tuples: Tuples,
+    fold_of: Mapping[EpisodeKey, int],
     fits: list[Margins] | None,
     tolerances: Sequence[float],
 ) -> list[PastEpisode]:
     """Return every episode with the margin at each decision."""
-    measured = _measured(study.store, whole.n_values)
+    measured = {
+        key: (int(step), losses)
+        for key, step, losses in zip(tuples.keys, tuples.steps, tuples.criticalities, strict=True)
+        if key.phase == "natural"
+    }
     episodes = []
-    for phase, episode, life, opening, ended, fingerprint, rewards, proxies in study.store.query(
-        "SELECT phase, episode, life, opening, ended, fingerprint, rewards, proxies FROM episodes "
-        "JOIN episode_proxies USING (phase, episode, life) WHERE proxy = ? ORDER BY 1, 2, 3",
-        whole.proxy,
-    ):
-        values = unpack(proxies)[opening:]
+    for trace in study.store.proxy_traces(whole.proxy):
+        values = trace.values[trace.opening :]
         if not len(values):
             continue
-        margins = whole if fits is None else fits[fold_of[phase, episode, life]]
-        step, losses = measured.get((phase, episode, life), (None, None))
+        margins = whole if fits is None else fits[fold_of[trace.key]]
+        step, losses = measured.get(trace.key, (None, None))
+        rewards = study.store.rewards(trace.key)[trace.opening :]
         episodes.append(
             PastEpisode(
                 margins=[
                     np.asarray(margins.lookup(values, tolerance).margin) for tolerance in tolerances
                 ],
-                fingerprint=fingerprint,
-                terminated=ended == "terminated",
-                setbacks=np.flatnonzero(unpack(rewards)[opening:] < 0),
-                moment=None if step is None else step - opening,
+                fingerprint=trace.fingerprint,
+                terminated=trace.ended == "terminated",
+                setbacks=np.flatnonzero(rewards < 0),
+                moment=None if step is None else step - trace.opening,
                 losses=losses,
             )
         )
     return episodes
-
-
-def _measured(store: Store, n_values: Sequence[int]) -> dict[Key, tuple[int, Floats]]:
-    """Return step and mean losses [n] of each natural moment that is measured for every n."""
-    losses: dict[Key, list[float]] = {}
-    steps: dict[Key, int] = {}
-    for phase, episode, life, step, loss in store.query(
-        "SELECT phase, episode, life, step, criticality FROM estimates "
-        "JOIN moments USING (phase, episode, life) WHERE phase = 'natural' "
-        "ORDER BY phase, episode, life, n"
-    ):
-        losses.setdefault((phase, episode, life), []).append(loss)
-        steps[phase, episode, life] = step
-    return {
-        key: (steps[key], np.array(found))
-        for key, found in losses.items()
-        if len(found) == len(n_values)
-    }

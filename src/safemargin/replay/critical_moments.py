@@ -24,6 +24,8 @@ class CriticalMoment:
     """One measured moment."""
 
     episode: str
+    title: str
+    """The episode's name for people."""
     step: int
     steps: int
     """Length of its episode."""
@@ -42,6 +44,7 @@ class CriticalMoment:
             shown = "data:image/jpeg;base64," + base64.b64encode(self.picture).decode()
         return {
             "episode": self.episode,
+            "title": self.title,
             "step": self.step,
             "steps": self.steps,
             "proxy": self.proxy.tolist() if isinstance(self.proxy, np.ndarray) else self.proxy,
@@ -59,11 +62,11 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
     """
     by_name = {summary.name: summary for summary in recordings.summaries()}
     tuples = study.tuples()
-    names = _episode_names(study, len(tuples))
+    keys = tuples.keys
     found: list[CriticalMoment] = []
     seen: set[bytes] = set()
     for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
-        summary, step = by_name[names[row]], int(tuples.steps[row])
+        summary, step = by_name[keys[row].id], int(tuples.steps[row])
         proxy = tuples.proxies[row]
         looks = np.asarray(proxy).tobytes() + tuples.criticalities[row].tobytes()
         if len(found) == top:
@@ -74,6 +77,7 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
         found.append(
             CriticalMoment(
                 episode=summary.name,
+                title=recordings.title(summary.name),
                 step=step,
                 steps=summary.steps,
                 proxy=float(proxy) if np.ndim(proxy) == 0 else np.asarray(proxy),
@@ -107,13 +111,3 @@ def with_pictures(
 def _explore(study: Study, recordings: Recordings, summary: EpisodeSummary, step: int) -> str:
     name = summary.name if recordings.has_lives else f'"{summary.phase} {summary.index}"'
     return f"safemargin explore {shlex.quote(str(study.path))} --episode {name} --step {step}"
-
-
-def _episode_names(study: Study, count: int) -> list[str]:
-    """Return the episode of each row of `study.tuples()`, in the same order."""
-    rows = study.store.query(
-        "SELECT phase, episode, life FROM estimates GROUP BY phase, episode, life "
-        "HAVING COUNT(*) = ? ORDER BY phase, episode, life",
-        len(study.settings.n_values),
-    )
-    return [f"{phase}-{index}-{life}" for phase, index, life in rows][:count]

@@ -8,16 +8,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Phase
+from safemargin.core.records import (
+    Array,
+    Episode,
+    EpisodeKey,
+    Measurement,
+    Phase,
+    episode_id,
+    episode_title,
+)
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
 from safemargin.replay.summaries import EpisodeSummary, SummaryMaker
-from safemargin.study.blobs import unpack
 from safemargin.study.study import Study
 
 _NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")
-_TYPED = re.compile(r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})(?:[\s:.-]+(\d{1,18}))?")
+_TYPED = re.compile(
+    r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})"
+    r"(?:[\s:.-]+(?P<from_0>\d{1,18})|,?\s+life\s+(?P<from_1>\d{1,18}))?"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,19 +84,22 @@ class Recordings:
     def title(self, name: str) -> str:
         """Return a recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
         phase, index, life = name.split("-")
-        return f"{phase} {index}" + (f", life {int(life) + 1}" if self.has_lives else "")
+        return episode_title(phase, int(index), int(life), has_lives=self.has_lives)
 
     def find(self, text: str) -> str:
-        """Return the name for what a person typed: '17', 'spread 3', 'natural-17-1'.
+        """Return the name for what a person typed: '17', 'spread 3', 'natural 17, life 2' or an id.
 
         A number alone means a natural episode; without a life, the first one in the list.
         """
         if match := _TYPED.fullmatch(text.strip()):
             wanted = match[1] or "natural", int(match[2])
+            life = None
+            if number := match["from_0"]:
+                life = int(number)
+            elif number := match["from_1"]:
+                life = int(number) - 1
             for summary in self.summaries():
-                if (summary.phase, summary.index) == wanted and (
-                    match[3] is None or summary.life == int(match[3])
-                ):
+                if (summary.phase, summary.index) == wanted and life in (None, summary.life):
                     return summary.name
         games = {phase: self._numbers(phase) for phase in get_args(Phase)}
         known = ", ".join(
@@ -115,10 +128,10 @@ class Recordings:
             simulator.close()
         with self._lock:
             for life, episode in enumerate(game):
-                name = f"seed-{seed}-{life}"
+                name = episode_id("seed", seed, life)
                 earlier = tuple(before.actions for before in game[:life])
                 self._fresh[name] = Recording(name, episode, earlier)
-        return f"seed-{seed}-0"
+        return episode_id("seed", seed, 0)
 
     def moment(self, name: str) -> int | None:
         """Return the step of an episode that the study chose; None where it chose none."""
@@ -129,14 +142,7 @@ class Recordings:
         with self._lock:
             if name in self._fresh:
                 return []
-            key, store = self._key(name), self.study.store
-            rows = store.query(
-                "SELECT n FROM estimates WHERE phase = ? AND episode = ? AND life = ? ORDER BY n",
-                key.phase,
-                key.index,
-                key.life,
-            )
-            return [store.measurement(key, n) for (n,) in rows]
+            return self.study.store.measurements(self._key(name))
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -152,30 +158,24 @@ class Recordings:
         return [summary.index for summary in self.summaries() if summary.phase == phase]
 
     def _stored_summaries(self, maker: SummaryMaker) -> Iterable[EpisodeSummary]:
-        rows = self.study.store.query(
-            "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
-            "proxies, step FROM episodes "
-            "JOIN episode_proxies USING (phase, episode, life) "
-            "LEFT JOIN moments USING (phase, episode, life) "
-            "WHERE proxy = ? AND steps > opening ORDER BY phase, episode, life",
-            self.study.default_proxy,
-        )
-        for row in rows:
-            phase, index, life, seed, opening, steps, total, ended, fingerprint, blob, step = row
+        for trace in self.study.store.proxy_traces(self.study.default_proxy):
+            if trace.steps <= trace.opening:
+                continue
+            key = trace.key
             yield maker.summary(
-                unpack(blob),
+                trace.values,
                 stored=True,
-                name=f"{phase}-{index}-{life}",
-                phase=phase,
-                index=index,
-                life=life,
-                seed=seed,
-                opening=opening,
-                steps=steps,
-                total_reward=total,
-                ended=ended,
-                fingerprint=fingerprint,
-                moment_step=step,
+                name=key.id,
+                phase=key.phase,
+                index=key.index,
+                life=key.life,
+                seed=trace.seed,
+                opening=trace.opening,
+                steps=trace.steps,
+                total_reward=trace.total_reward,
+                ended=trace.ended,
+                fingerprint=trace.fingerprint,
+                moment_step=trace.moment_step,
             )
 
     def _fresh_summary(self, recording: Recording, maker: SummaryMaker) -> EpisodeSummary:
@@ -191,7 +191,7 @@ class Recordings:
             opening=episode.opening,
             steps=episode.steps,
             total_reward=float(episode.rewards.sum()),
-            ended="cut" if episode.cut else "terminated" if episode.terminated else "truncated",
+            ended=episode.ended,
             fingerprint=episode.fingerprint,
             moment_step=None,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.core.records import Floats
+from safemargin.core.records import Floats, episode_title
 from safemargin.errors import StudyIncomplete
 from safemargin.margins.bounds.sample import FEWEST_MOMENTS
 from safemargin.policies.proxies import single_values
@@ -51,6 +51,10 @@ class EpisodeSummary:
     def beyond(self) -> bool:
         """Whether even its peak lies above every measured proxy."""
         return self.steps_above == self.eligible_steps
+
+    def title(self, *, has_lives: bool) -> str:
+        """Return the episode's name for people."""
+        return episode_title(self.phase, self.index, self.life, has_lives=has_lives)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

@@ -145,7 +145,7 @@ def validate_sample(
 
 def validate_tuples(tuples: Tuples, *, estimand: Estimand = "mean", **options: Any) -> Validation:
     """`validate` for the moments of a study; the options are the same."""
-    order = np.lexsort((tuples.indices, tuples.phases))  # collection order within a phase
+    order = np.lexsort((tuples.lives, tuples.indices, tuples.phases))  # collection order
     return validate_sample(Sample.from_tuples(tuples, estimand, moments=order), **options)
 
 

@@ -21,6 +21,7 @@ MOST_SCORES = 64
 def describe_study(study: Study, recordings: Recordings, start: tuple[str, int]) -> dict[str, Any]:
     """Describe the study, its episodes, and where to start."""
     status = study.status()
+    has_lives = recordings.has_lives
     return {
         "name": study.path.name,
         "path": str(study.path),
@@ -39,9 +40,12 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "wanted": dict(status.wanted),
         "estimates_left": status.estimates_left,
         "start": {"episode": start[0], "step": start[1]},
-        "has_lives": recordings.has_lives,
+        "has_lives": has_lives,
         "steps_above": steps_above_note(recordings.summaries()),
-        "episodes": [summary.to_dict() for summary in recordings.summaries()],
+        "episodes": [
+            {**summary.to_dict(), "title": summary.title(has_lives=has_lives)}
+            for summary in recordings.summaries()
+        ],
     }
 
 

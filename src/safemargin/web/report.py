@@ -22,7 +22,7 @@ from safemargin.margins.fitting import NoBound
 from safemargin.replay.critical_moments import CriticalMoment, most_critical, with_pictures
 from safemargin.replay.recordings import Recordings
 from safemargin.study.findings import findings
-from safemargin.study.plots import KdeInfo, kde_info
+from safemargin.study.plot_info import KdeInfo, kde_info
 from safemargin.study.status import Status
 from safemargin.study.study import Study
 from safemargin.validation.comparison import Comparison

@@ -61,7 +61,7 @@ function hint(text) {
 }
 
 const outlineOf = name => view.study.episodes.find(each => each.name === name);
-const placeText = () => `step ${grouped(view.step)} of ${title(outlineOf(view.episode.name))}`;
+const placeText = () => `step ${grouped(view.step)} of ${outlineOf(view.episode.name).title}`;
 
 // #natural-17-0/812 in the address: an episode and a step of it, or what is wrong with them.
 function fromAddress() {
@@ -79,7 +79,7 @@ function wrongStep(text, outline) {
     return `a step is a whole number from 0 to ${grouped(outline.steps)}, not ${text || "nothing"}`;
   }
   return Number(text) <= outline.steps ? ""
-    : `there is no step ${grouped(Number(text))} in ${title(outline)}; it has `
+    : `there is no step ${grouped(Number(text))} in ${outline.title}; it has `
       + grouped(outline.steps);
 }
 
@@ -135,8 +135,6 @@ const update = calmly(() => {
 
 // -- episodes ---------------------------------------------------------------------------------
 
-const title = each =>
-  `${each.phase} ${each.index}` + (view.study.has_lives ? ` · life ${each.life + 1}` : "");
 const beyond = each => each.steps_above === each.eligible_steps;
 
 function listEpisodes() {
@@ -153,13 +151,13 @@ function listEpisodes() {
 function episodeRow(each) {
   const row = make("li", {onclick: () => openEpisode(each.name),
     title: `seed ${each.seed}; opens at its most critical step\n${PHASES[each.phase]}`},
-  make("b", {textContent: title(each)}), badges(each));
+  make("b", {textContent: each.title}), badges(each));
   const ends = {terminated: view.study.has_lives ? "lost" : "ended", truncated: "time limit",
     cut: "cut off"};
   const facts = `${grouped(each.steps)} steps · reward ${show(each.total_reward)}`;
   row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
   if (each.joins) {
-    const joined = `converges with ${title(outlineOf(each.joins))}`;
+    const joined = `converges with ${outlineOf(each.joins).title}`;
     row.append(make("span", {className: "quiet", textContent: joined}));
   }
   row.dataset.name = each.name;

@@ -133,12 +133,6 @@ function drawBounds(chosen, level) {
 
 // -- the most critical moments ----------------------------------------------------------------
 
-function titleOf(name) {
-  const [phase, index, life] = name.split("-");
-  const lives = data.moments.some(each => !each.episode.endsWith("-0"));
-  return `${phase} ${index}` + (lives ? ` · life ${Number(life) + 1}` : "");
-}
-
 function drawCards() {
   element("moments-section").hidden = !data.moments.length;
   element("phases-help").textContent = `${PHASES.natural}; ${PHASES.spread}.`;
@@ -149,7 +143,7 @@ function drawCards() {
 
 function cardOf(moment, rank, most) {
   const chosen = table(), heading = make("div", {className: "bar"},
-    make("b", {textContent: `${rank + 1}. ${titleOf(moment.episode)}`,
+    make("b", {textContent: `${rank + 1}. ${moment.title}`,
       title: PHASES[moment.episode.split("-")[0]]}));
   if (chosen && chosen.bounded) {
     heading.append(badge(tables.at(chosen, moment.proxy, tolerance()), tables.n_values,
