@@ -71,6 +71,9 @@ def test_importing_is_light() -> None:
     assert not loaded_after("import safemargin; safemargin.Study; import safemargin.cli") & (
         HEAVY | {"scipy", "matplotlib", "onnxruntime"}
     )
+    assert not loaded_after("from safemargin.cli import main; main(['--help'])") & (
+        HEAVY | {"numpy", "gymnasium", "scipy", "matplotlib", "onnxruntime"}
+    )
 
 
 def test_a_plain_install_brings_no_deep_learning_library() -> None:
@@ -78,6 +81,7 @@ def test_a_plain_install_brings_no_deep_learning_library() -> None:
     names = {requirement.split(">")[0].split("=")[0] for requirement in project["dependencies"]}
     assert names == {
         "cloudpickle",
+        "cyclopts",
         "gymnasium",
         "matplotlib",
         "numpy",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from safemargin.cli.base import print_json
 from safemargin.cli.console import ProgressBar, print_margins, warnings_as_notes
+from safemargin.cli.options import print_json
 from safemargin.core.records import EpisodeKey, Tuples
 from safemargin.core.settings import Settings
 from safemargin.study.study import Study
