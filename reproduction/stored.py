@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as parquet
 
+from safemargin.cli.paper_studies import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
 from safemargin.margins.fitting import fit_margins
 from safemargin.margins.lookup import Margins
-from safemargin.study.paper_studies import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 
 Columns = dict[str, npt.NDArray[Any]]
 

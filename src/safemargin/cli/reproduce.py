@@ -45,7 +45,7 @@ def reproduce(
         machine: how the tables name the machine (default: what can be found out about it)
     """
     from safemargin.cli.console import ProgressBar
-    from safemargin.study.paper_studies import begin, keep_tables, paper_study
+    from safemargin.cli.paper_studies import begin, keep_tables, paper_study
 
     if name is None:
         _list(output, as_json=as_json)
@@ -75,7 +75,7 @@ def reproduce(
 def _list(folder: Path, *, as_json: bool) -> None:
     """Print the paper's studies, and how far each is."""
     from safemargin.cli.console import print_table
-    from safemargin.study.paper_studies import PAPER_STUDIES
+    from safemargin.cli.paper_studies import PAPER_STUDIES
     from safemargin.study.store import DATABASE
     from safemargin.study.study import Study
 
