@@ -23,14 +23,19 @@ from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import Estimand, Options, check_confidence, check_sample
+from safemargin.margins.bounds.sample import (
+    ESTIMANDS,
+    Estimand,
+    Options,
+    check_confidence,
+    check_sample,
+)
 from safemargin.margins.density import Density
 from safemargin.margins.lookup import Margins
 
 COLOURS = "cividis"  # perceptually uniform, and the same for the colour-blind
 MOST_PANELS = 9
 CRITICALITY_LABEL = "true criticality: mean loss (discounted reward)"
-LOSSES = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +298,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     axes.set_xlabel(f"proxy: {readable(info.proxy)}")
     axes.set_ylabel("tolerance ζ (discounted reward)")
     axes.set_title(
-        f"Safety margin: {LOSSES[info.estimand]}, {percent(info.confidence)} confidence\n"
+        f"Safety margin: {ESTIMANDS[info.estimand]}, {percent(info.confidence)} confidence\n"
         f"method: {info.method}",
         fontsize=11,
     )

@@ -18,6 +18,9 @@ Estimand = Literal["mean", "single-run"]
 """Whose loss is bounded: the mean over random actions at a moment (the paper's true criticality),
 or that of one run (what one person will see)."""
 
+ESTIMANDS = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
+"""What titles of tables and pictures call each estimand."""
+
 Calibration = Literal["cross-fitted", "split"]
 
 FEWEST_MOMENTS = 10
