@@ -234,14 +234,14 @@ def test_wrong_things_get_one_sentence_and_status_two(
 ) -> None:
     run("fit", study, "-o", tmp_path / "margins.json")
     (tmp_path / "half.json").write_bytes((tmp_path / "margins.json").read_bytes()[:500])
-    places = {
+    paths = {
         "STUDY": str(study),
         "MARGINS": str(tmp_path / "margins.json"),
         "HALF": str(tmp_path / "half.json"),
     }
     before = (study / DATABASE).read_bytes()
     status, out, err = run(
-        *(places.get(word, word.replace("TMP", str(tmp_path))) for word in arguments)
+        *(paths.get(word, word.replace("TMP", str(tmp_path))) for word in arguments)
     )
     assert status == 2, err
     assert out == ""
@@ -274,9 +274,9 @@ def test_a_flipped_byte_in_an_array_is_one_sentence(
         database.create_function("flipped", 1, lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]))
         database.execute(f"UPDATE {table} SET {column} = flipped({column})")
     database.close()
-    places = {"STUDY": str(tmp_path / "study")}
+    paths = {"STUDY": str(tmp_path / "study")}
     words = [
-        places.get(word, word.replace("OUT", str(tmp_path / "out"))) for word in command.split()
+        paths.get(word, word.replace("OUT", str(tmp_path / "out"))) for word in command.split()
     ]
     status, out, err = run(*words)
     assert (status, out) == (2, "")
@@ -426,7 +426,7 @@ def test_environment_arguments_are_read_as_people_write_them(run: Any, tmp_path:
         assert "FrozenLake-v1 (is_slippery=False, map_name=8x8)" in out
 
 
-def test_infinity_is_told_as_text(run: Any, study: Path, tmp_path: Path) -> None:
+def test_infinity_is_written_as_text(run: Any, study: Path, tmp_path: Path) -> None:
     run("fit", study, "-o", tmp_path / "m.json")
     for words in (["--proxy", "0.1", "--tolerance", "inf"], ["--proxy", "inf", "--tolerance", "1"]):
         status, out, _ = run("margin", tmp_path / "m.json", *words, "--json")
@@ -465,7 +465,7 @@ def test_help_on_a_terminal_without_the_letters(study: Path) -> None:
     assert b"discount factor ?" in done.stdout.lower()
 
 
-def test_an_environment_that_leaves_is_a_finding(run: Any, tmp_path: Path) -> None:
+def test_an_environment_that_exits_is_a_finding(run: Any, tmp_path: Path) -> None:
     leaving = tmp_path / "leaving.py"
     leaving.write_text(
         "import gymnasium as gym\n"
@@ -480,7 +480,7 @@ def test_an_environment_that_leaves_is_a_finding(run: Any, tmp_path: Path) -> No
     assert "raised SystemExit: 0 (leaving.py, line 4)" in out
 
 
-def test_code_that_leaves_is_told_in_one_sentence(run: Any, tmp_path: Path) -> None:
+def test_code_that_exits_is_reported_in_one_sentence(run: Any, tmp_path: Path) -> None:
     leaves = tmp_path / "leaves.py"
     leaves.write_text("import sys\nsys.exit('bye')\n")
     agent = tmp_path / "leaving_agent.py"

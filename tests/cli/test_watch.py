@@ -21,7 +21,6 @@ from helpers.worlds import (
     TableWorld,
     always_first,
     chain,
-    make_branching,
     make_drawn,
     make_from_seven,
 )
@@ -379,7 +378,6 @@ def test_margins_of_another_policy_or_environment(
     nameless.write_text(json.dumps(told))
     assert main(["watch", policy[0], str(nameless), *policy[2:], *log]) == 2
     assert "name it with --env" in capsys.readouterr().err
-    assert make_branching  # the other environment exists
 
 
 def test_two_servers_do_not_share_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
