@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as parquet
 
+from safemargin.cli.paper_studies import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.lookup import Margins
-from safemargin.study.paper_studies import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 
 Columns = dict[str, npt.NDArray[Any]]
 

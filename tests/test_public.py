@@ -93,13 +93,18 @@ WATCH = "access explorer fleet.local fleet.messages fleet.state fleet_app replay
         ("import safemargin as s; s.Study; import safemargin.cli", "gymnasium", HEAVY | WEB),
         ("import safemargin.web.report", "gymnasium", (HEAVY - {"matplotlib"}) | WEB),
         (
+            "from safemargin.cli import main; main(['--help'])",
+            "cyclopts",
+            HEAVY | WEB | FITTING | {"numpy", "gymnasium"},
+        ),
+        (
             "import safemargin.cli.watch, "
             + ", ".join(f"safemargin.web.{name}" for name in WATCH.split()),
             "fastapi",
             HEAVY,
         ),
     ],
-    ids=["package", "Margins", "Monitor", "Study", "report", "watch"],
+    ids=["package", "Margins", "Monitor", "Study", "report", "help", "watch"],
 )
 def test_importing_is_light(statement: str, expected: str, unwanted: set[str]) -> None:
     if expected in WEB:
@@ -115,6 +120,7 @@ def test_a_plain_install_brings_no_deep_learning_library() -> None:
     names = {requirement.split(">")[0].split("=")[0] for requirement in project["dependencies"]}
     assert names == {
         "cloudpickle",
+        "cyclopts",
         "gymnasium",
         "matplotlib",
         "numpy",

@@ -104,7 +104,7 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip() == (
-        "stopped; all that was finished is kept, run the same command again to go on"
+        "stopped; everything finished so far is kept, run the same command again to continue"
     )
     assert ENOUGH <= estimates_in(tmp_path / "study") < 78
     (tmp_path / "open").touch()

@@ -38,7 +38,7 @@ def folder(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(folder: Path) -> list[str]:
     policy = [f"{WORLDS}:always_first", str(folder / "margins.json"), "--scores", "logits"]
-    policy += ["--env", f"{WORLDS}:make_drawn"]  # a margins file is never let run code
+    policy += ["--env", f"{WORLDS}:make_drawn"]  # a margins file can never execute code
     return [*policy, "--agents", "3", "--remote", "--speed", "10", "--tolerance", "1000"]
 
 

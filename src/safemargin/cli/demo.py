@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from safemargin.cli.base import print_json
 from safemargin.cli.console import ProgressBar, print_margins, warnings_as_notes
+from safemargin.cli.options import print_json
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
 from safemargin.study.study import Study
@@ -16,17 +16,17 @@ from safemargin.study.study import Study
 ENVIRONMENT = "atari:pong"
 POLICY = "zoo:pong-a3c"
 MOMENTS = 30
-"""Of each phase: enough to see the shape of things in two minutes, too few to rely on."""
+"""Number of moments of each phase: enough to see the shape of things, too few to rely on."""
 SETTINGS = Settings(gamma=0.98, n_values=(1, 2, 4, 8, 16), opening=400)
 """With γ = 0.98, 228 steps of a return count instead of 459: shorter trials, for a short demo."""
 CONFIDENCE = 0.9
-"""What so few moments can promise."""
+"""The confidence that this few moments allow."""
 TOLERANCES = (0.1, 0.2, 0.4, 0.8)
 SHOWN_N = 8
 
 
 def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> None:
-    """Collect, fit and draw; going on where an earlier demonstration stopped."""
+    """Collect, fit and draw; continue an earlier demonstration in the same folder."""
     with ProgressBar() as progress:
         study = Study.create(folder / "study", ENVIRONMENT, POLICY, SETTINGS, progress=progress)
         study.collect(MOMENTS, MOMENTS, workers=workers, progress=progress)
@@ -45,7 +45,7 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
         print_json(shown)
         return
     print_margins(margins, TOLERANCES)
-    print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts to lose a point")
+    print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts losing a point")
     print("three seconds from now. Where the proxy is high, few mistakes are allowed.")
     print(text)
     print("Look one margin up:")
@@ -75,6 +75,6 @@ def most_critical(tuples: Tuples) -> tuple[str, int, str]:
 
 
 def program() -> str:
-    """How this program was called: perhaps by a path, where it is on none."""
+    """Return how this program was called: by its path if it is not on PATH."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "safemargin" else "safemargin"

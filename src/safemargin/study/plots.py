@@ -21,6 +21,7 @@ from safemargin.core.files import written_whole
 from safemargin.core.records import Tuples
 from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
+from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.lookup import Margins
 from safemargin.study.plot_info import (
     HeatmapInfo,
@@ -36,7 +37,6 @@ from safemargin.study.plot_info import (
 
 COLOURS = "cividis"  # perceptually uniform, and the same for the colour-blind
 CRITICALITY_LABEL = "true criticality: mean loss (discounted reward)"
-LOSSES = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
 
 
 def study_figures(
@@ -159,7 +159,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     axes.set_xlabel(f"proxy: {readable(info.proxy)}")
     axes.set_ylabel("tolerance ζ (discounted reward)")
     axes.set_title(
-        f"Safety margin: {LOSSES[info.estimand]}, {percent(info.confidence)} confidence\n"
+        f"Safety margin: {ESTIMANDS[info.estimand]}, {percent(info.confidence)} confidence\n"
         f"method: {info.method}",
         fontsize=11,
     )

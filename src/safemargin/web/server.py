@@ -11,8 +11,6 @@ from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra
 
-DEFAULT_PORT = 8717
-
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on the port; InvalidInput if the port is in use."""

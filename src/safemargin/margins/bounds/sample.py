@@ -20,6 +20,9 @@ from safemargin.margins.bounds.table import (
     check_n_values,
 )
 
+ESTIMANDS = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
+"""What titles of tables and pictures call each estimand."""
+
 Calibration = Literal["cross-fitted", "split"]
 
 FEWEST_MOMENTS = 10
