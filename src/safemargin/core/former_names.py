@@ -7,11 +7,10 @@ margins files keep those hashes, so a module that moves must be hashed under its
 from __future__ import annotations
 
 _MOVED = {
-    "cli": "app=cli base=commands.base bundled=commands.bundled console demo"
-    " margins=commands.margins oversight=commands.oversight pages=commands.pages"
-    " reproduce=commands.reproduce show_attention show_plan show_validation=show"
-    " show_zoo=zoo.show study=commands.study watch=commands.watch"
-    " watch_options=commands.watch_options",
+    "cli": "app=cli bundled=commands.bundled console demo margins=commands.margins"
+    " options=commands.base oversight=commands.oversight pages=commands.pages"
+    " paper_studies=reproduce reproduce=commands.reproduce show_attention show_plan"
+    " show_validation=show show_zoo=zoo.show study=commands.study watch=commands.watch",
     "core": "files importing=locate progress=collection read_only records seeding settings"
     " text=console version=provenance",
     "criticality": "batch=lanes coalescing estimation=criticality plans rollouts stopping",
@@ -28,10 +27,10 @@ _MOVED = {
     "replay": "captions critical_moments films highlights pictures=replay recordings stills"
     " summaries=outlines trials video whatif",
     "study": "blobs collection disk_faults export findings=trust folders forecast grouping"
-    " paper_studies=reproduce pilot planning plays plots provenance restop=readings selection"
+    " pilot planning plays plots provenance restop=readings selection"
     " signing single_runs status store study suggestions=cheaper tuples",
     "validation": "comparison=compare exchangeability=law_test gaps heldout paper_tables"
-    " validate=validation",
+    " validating=validation",
     "web": "explorer=web.app fleet margin_tables report",
     "web.fleet": "agents=fleet.agents journal=fleet.journal judging=fleet.judging"
     " local=fleet.local messages=fleet.messages people=fleet.people pictures=fleet.pictures"

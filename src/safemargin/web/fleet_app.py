@@ -58,7 +58,6 @@ def create_fleet_app(
 
     `start` is called once the server runs, `stop` before it ends.
     """
-
     plain = PlainAgents(fleet)
 
     @contextlib.asynccontextmanager
@@ -105,6 +104,13 @@ def create_fleet_app(
             await websocket.accept()
             await AgentConnection(websocket, fleet).run()
 
+    _add_plain_agents(app, access, plain, remote=remote)
+    return app
+
+
+def _add_plain_agents(app: FastAPI, access: Access, plain: PlainAgents, *, remote: bool) -> None:
+    """Add the routes of agents that report over plain HTTP."""
+
     def admit_agent(request: Request) -> None:
         if not remote:
             raise HTTPException(403, NO_REMOTE_AGENTS.strip())
@@ -127,8 +133,6 @@ def create_fleet_app(
         except InvalidInput as error:
             raise HTTPException(404, str(error)) from error
         return {"said": "goodbye"}
-
-    return app
 
 
 async def _body(request: Request) -> bytes:
