@@ -35,7 +35,7 @@ bench: $(STAMP)  ## every speed claim: both sides in one run, about half an hour
 	$(BIN)/python benchmarks/bench_monitor.py
 	$(BIN)/python benchmarks/bench_fleet.py
 
-bench-quick: $(STAMP)  ## a reduced round in under two minutes
+bench-quick: $(STAMP)  ## a reduced round in under two minutes, which writes no file
 	$(BIN)/python benchmarks/bench_rollouts.py --quick
 
 reproduce: $(STAMP)  ## the paper's tables and figures beside ours, from stored studies

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from results import machine
 
-from safemargin.margins.bounds.sample import check_sample
+from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.methods import fit_bound
 from safemargin.validation.comparison import compare_samples
 from safemargin.validation.heldout import hold_out
@@ -36,7 +36,7 @@ def measure() -> list[dict[str, Any]]:
     proxies, losses, natural = study()
     rng = np.random.default_rng(1)
     samples = {
-        f"proxy {number}": check_sample(
+        f"proxy {number}": Sample.from_arrays(
             proxies + number * rng.normal(size=MOMENTS), losses, N_VALUES, natural=natural
         )
         for number in range(PROXIES)

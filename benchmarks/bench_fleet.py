@@ -1,6 +1,6 @@
-"""How a watched fleet bears up: python benchmarks/bench_fleet.py
+"""How well a fleet is served: python benchmarks/bench_fleet.py
 
-200 simulated agents in a process of their own, each over a connection of its own, report 15
+200 simulated agents in a separate process, each with its own connection, report 15
 decisions a second (scores; the server's monitors find the margins) and pictures as often as it asks
 for them. A page's connection receives every decision. All clocks are the machine's own monotonic
 one, so that times of different processes can be subtracted.
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from bench_monitor import margins
-from results import record
+from results import Results, add_options
 from websockets.asyncio.client import connect as connect_agent
 from websockets.sync.client import connect as connect_page
 
@@ -31,11 +31,11 @@ TOKEN = "the token of the benchmark"
 ACTIONS = 6
 CYCLE = 150
 SETTLE = 5.0
-"""Seconds after the last agent has come before anything counts."""
+"""Seconds between the last agent's arrival and the first decision that counts."""
 
 
 def shared(path: Path, agents: int, steps: int, mode: str) -> Any:
-    """Times [agents, steps] that two processes share; 0: not yet."""
+    """Times [agents, steps] that two processes share; 0 where nothing happened yet."""
     return np.memmap(path, np.float64, mode, shape=(agents, steps))
 
 
@@ -43,7 +43,7 @@ def shared(path: Path, agents: int, steps: int, mode: str) -> Any:
 
 
 def picture() -> bytes:
-    """A picture as large as that of an Atari game."""
+    """A JPEG as large as a picture of an Atari game."""
     from PIL import Image
 
     noise = np.random.default_rng(0).integers(0, 256, (21, 16, 3), dtype=np.uint8)
@@ -103,7 +103,7 @@ async def agents(options: argparse.Namespace) -> None:
 
 
 class Watcher(threading.Thread):
-    """A page's connection: notes when each decision arrives."""
+    """A page's connection, which notes when each decision arrives."""
 
     def __init__(self, address: str, count: int, steps: int) -> None:
         super().__init__(daemon=True)
@@ -135,9 +135,9 @@ class Watcher(threading.Thread):
                         names[each["index"]] = int(each["name"].split()[1])
                 elif message["kind"] == "decisions":
                     for index, _, step, *_ in message["rows"]:
-                        place = names[index], step
-                        self.twice += self.arrived[place] > 0
-                        self.arrived[place] = now
+                        cell = names[index], step
+                        self.twice += self.arrived[cell] > 0
+                        self.arrived[cell] = now
                         self.received += 1
 
 
@@ -192,10 +192,10 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     server.send_signal(2)
     server.communicate(timeout=60)
     sent = np.array(shared(times_path, options.agents, steps, "r"))
-    told(options, sent, watcher, marks, load_before, log)
+    report(options, sent, watcher, marks, load_before, log)
 
 
-def told(
+def report(
     options: argparse.Namespace,
     sent: np.ndarray,
     watcher: Watcher,
@@ -213,7 +213,7 @@ def told(
     span = sent[sent > 0].max() - sent[sent > 0].min()
     with AuditLog(log) as opened:
         entries = opened.check()
-    command = f"python benchmarks/bench_fleet.py --minutes {options.minutes:g}"
+    results = Results(f"python benchmarks/bench_fleet.py --minutes {options.minutes:g}", options)
     fleet = f"{options.agents} agents, {count / span:,.0f} of {wanted:,.0f} decisions/s"
     load = f"load {load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
     print(
@@ -221,11 +221,11 @@ def told(
         f"twice; {watcher.pictures:,} pictures; {entries:,} entries in the log, which is whole"
     )
     print(f"server memory, MB, at 5, 40, 70, 100 %: {', '.join(f'{mark:.1f}' for mark in marks)}")
-    record("fleet_decisions_lost", lost, 0, command, note=f"of {count:,}; {fleet}; {load}")
+    results.record("fleet_decisions_lost", lost, 0, note=f"of {count:,}; {fleet}; {load}")
     note = f"goal: at most; ms from decision to page, median {half:.0f}, longest {delays.max():.0f}"
-    record("fleet_delay_99", float(most), 250, command, note=f"{note}; {fleet}; {load}")
+    results.record("fleet_delay_99", float(most), 250, note=f"{note}; {fleet}; {load}")
     note = f"server memory at the end / at 40 %: {marks[3]:.1f} / {marks[1]:.1f} MB; {fleet}"
-    record("fleet_memory_growth", marks[3] / marks[1], None, command, note=note)
+    results.record("fleet_memory_growth", marks[3] / marks[1], None, note=note)
 
 
 if __name__ == "__main__":
@@ -233,7 +233,7 @@ if __name__ == "__main__":
     parser.add_argument("--minutes", type=float, default=5.0, help="default 5")
     parser.add_argument("--agents", type=int, default=200, help="default 200")
     parser.add_argument("--rate", type=float, default=15.0, help="decisions a second (default 15)")
-    parser.add_argument("--quick", action="store_true", help="half a minute")
+    add_options(parser, quick="half a minute")
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     parser.add_argument("--times", type=Path, help=argparse.SUPPRESS)

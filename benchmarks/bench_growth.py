@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import record
+from results import Results, add_options
 
 from safemargin.core.records import Episode, EpisodeKey, Moment
 from safemargin.core.settings import Settings
@@ -119,7 +119,10 @@ def draw(lines: dict[str, Line], memory: tuple[list[int], list[float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--moments", type=int, default=1000, help="of Pong, for the memory")
+    add_options(parser, quick="50 moments of Pong, and no picture")
     arguments = parser.parse_args()
+    moments = 50 if arguments.quick else arguments.moments
+    results = Results(COMMAND, arguments)
     horizons = [50, 100, 200, 300]
     lines = {
         "moments": grow(
@@ -142,13 +145,14 @@ def main() -> None:
         ),
     }
     for name, line in zip(("moments", "n_values", "horizon"), lines.values(), strict=True):
-        record(f"straightness_{name}", straightness(line), 0.98, COMMAND, note="R² of the seconds")
-    memory = memory_over(arguments.moments)
+        results.record(f"straightness_{name}", straightness(line), 0.98, note="R² of the seconds")
+    memory = memory_over(moments)
     tenth = max(len(memory[1]) // 10, 1)
     early, late = np.mean(memory[1][tenth : 2 * tenth]), np.mean(memory[1][-tenth:])
-    note = f"{early:.0f} MB after a tenth of {arguments.moments} moments, {late:.0f} MB at the end"
-    record("memory_flatness", float(early / late), 0.95, COMMAND, note=note)
-    draw(lines, memory)
+    note = f"{early:.0f} MB after a tenth of {moments} moments, {late:.0f} MB at the end"
+    results.record("memory_flatness", float(early / late), 0.95, note=note)
+    if not arguments.quick:
+        draw(lines, memory)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import argparse
 import time
 
 import numpy as np
-from results import record
+from results import Results, add_options
 
 from safemargin.margins.bounds.table import Bound
 from safemargin.margins.lookup import Margins
@@ -41,7 +41,7 @@ def margins() -> Margins:
     )
 
 
-def one_agent(steps: int) -> None:
+def one_agent(steps: int, results: Results) -> None:
     policy = load_policy("zoo:pong-a3c")
     monitor = Monitor(margins(), tolerance=1.0, call_at=2)
     frames = np.random.default_rng(0).integers(0, 256, (16, 1, 4, 84, 84), dtype=np.uint8)
@@ -61,10 +61,10 @@ def one_agent(steps: int) -> None:
         f"goal: at most; {np.median(watching) * 1e6:.1f} of {network * 1e6:.0f} µs, zoo:pong-a3c, "
         f"batch 1, medians of {steps:,}; means {watching.mean() / forward.mean():.4f}"
     )
-    record("monitor_share", float(share), 0.02, COMMAND, note=note)
+    results.record("monitor_share", float(share), 0.02, note=note)
 
 
-def many_agents(steps: int) -> None:
+def many_agents(steps: int, results: Results) -> None:
     monitor = Monitor(margins(), tolerance=1.0, call_at=2, pause=5)
     generator = np.random.default_rng(0)
     batches = generator.normal(0, 2, (8, AGENTS, ACTIONS)).astype(np.float32)
@@ -76,12 +76,13 @@ def many_agents(steps: int) -> None:
             seconds[step] = time.perf_counter() - began
     each = np.median(seconds) / AGENTS * 1e6
     note = f"goal: at most; µs an agent, {AGENTS:,} agents × {ACTIONS} actions, median of {steps}"
-    record("monitor_agent_microseconds", float(each), 1.0, COMMAND, note=note)
+    results.record("monitor_agent_microseconds", float(each), 1.0, note=note)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
-    scale = 10 if parser.parse_args().quick else 1
-    one_agent(5000 // scale)
-    many_agents(1000 // scale)
+    add_options(parser, quick="a tenth of the steps")
+    options = parser.parse_args()
+    scale = 10 if options.quick else 1
+    one_agent(5000 // scale, Results(COMMAND, options))
+    many_agents(1000 // scale, Results(COMMAND, options))

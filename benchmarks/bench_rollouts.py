@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
-from results import record
+from results import Results, add_options
 from torch import nn
 
 from safemargin.core.records import Episode, EpisodeKey, Moment
@@ -203,7 +203,7 @@ def point_of(worker: Worker, moment: Any) -> Any:
     return saved.state.emulator, list(saved.observation), saved.state.lives
 
 
-def compare(short: str, *, moments: int, whole: int, command: str) -> Worker:
+def compare(short: str, *, moments: int, whole: int, results: Results) -> Worker:
     """Steps and wall-clock of one game; the user's loop runs whole for so many of the moments."""
     job = make_job(short)
     worker = Worker(job)
@@ -217,14 +217,11 @@ def compare(short: str, *, moments: int, whole: int, command: str) -> Worker:
         steps, seconds = steps + more_steps, seconds + more_seconds
     a_step = seconds / steps
     note = f"{moments} moments, {ours.literal:,} : {ours.steps:,} steps"
-    record(
-        f"steps_saved_{short}", ours.literal / ours.steps, STEPS_GOALS[short], command, note=note
-    )
-    record(
+    results.record(f"steps_saved_{short}", ours.literal / ours.steps, STEPS_GOALS[short], note=note)
+    results.record(
         f"wall_clock_{short}",
         a_step * ours.literal / ours.seconds,
         CLOCK_GOALS[short],
-        command,
         note=f"{a_step * 1e6:.0f} : {ours.seconds / ours.steps * 1e6:.0f} µs a step; "
         f"the loop ran {steps:,.0f} steps",
     )
@@ -232,18 +229,17 @@ def compare(short: str, *, moments: int, whole: int, command: str) -> Worker:
         return worker
     paper = Worker(make_job(short, trial_plan="paper", max_trials=400))
     under = run_ours(paper, chosen[: max(2, moments // 4)])
-    record(
+    results.record(
         f"steps_saved_{short}_paper_rule",
         under.literal / under.steps,
         None,
-        command,
-        note=f"{under.wasted / under.steps:.1%} of our steps begun ahead in vain",
+        note=f"{under.wasted / under.steps:.1%} of our steps spent on discarded trials",
     )
     paper.close()
     return worker
 
 
-def ceiling_share(worker: Worker, moments: list[Any], command: str) -> None:
+def ceiling_share(worker: Worker, moments: list[Any], results: Results) -> None:
     """Our steps per second against the emulator and the network alone, measured apart."""
     ours = run_ours(worker, moments)
     runner = worker.runner
@@ -259,21 +255,21 @@ def ceiling_share(worker: Worker, moments: list[Any], command: str) -> None:
             count += 1
         simulator.reset(episode.seed)
     emulator_step = (time.perf_counter() - began) / count
-    lanes = len(runner.simulators)
+    size = len(runner.simulators)
     observation = simulator.reset(episode.seed)
-    batch = np.stack([observation] * lanes)
+    batch = np.stack([observation] * size)
     runner.policy.scores(batch)
     began = time.perf_counter()
     for _ in range(400):
         runner.policy.scores(batch)
-    network_step = (time.perf_counter() - began) / 400 / lanes
+    network_step = (time.perf_counter() - began) / 400 / size
     ceiling = 1 / (emulator_step + network_step)
     speed = ours.steps / ours.seconds
     note = (
         f"{speed:.0f} of {ceiling:.0f} steps/s; emulator {emulator_step * 1e6:.0f} µs, "
         f"network {network_step * 1e6:.0f} µs"
     )
-    record("ceiling_share", speed / ceiling, 0.8, command, note=note)
+    results.record("ceiling_share", speed / ceiling, 0.8, note=note)
 
 
 def time_engine(engine: Any, warm_up: list[MomentTask], tasks: list[MomentTask]) -> float:
@@ -288,7 +284,7 @@ def time_engine(engine: Any, warm_up: list[MomentTask], tasks: list[MomentTask])
     return seconds
 
 
-def scaling(*, moments: int, command: str, with_ray: bool) -> None:
+def scaling(*, moments: int, results: Results, with_ray: bool) -> None:
     """Two workers against one, and Ray against processes."""
     job = make_job("pong")
     worker = Worker(job)
@@ -304,34 +300,34 @@ def scaling(*, moments: int, command: str, with_ray: bool) -> None:
     two = time_engine(ProcessEngine(job, 2), short, tasks)
     one = time_engine(ProcessEngine(job, 1), short, tasks)
     note = f"{moments} moments, {one:.1f} : {two:.1f} s"
-    record("two_workers", one / two, 1.85, command, note=note)
+    results.record("two_workers", one / two, 1.85, note=note)
     if with_ray:
         from safemargin.engines.ray import RayEngine
 
         ray = time_engine(RayEngine(job, 2), short, tasks)
         note = f"{moments} moments, {two:.1f} : {ray:.1f} s"
-        record("ray_over_processes", two / ray, 0.85, command, note=note)
+        results.record("ray_over_processes", two / ray, 0.85, note=note)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a reduced round, under two minutes")
+    add_options(parser, quick="a reduced round, under two minutes")
     parser.add_argument("--only", choices=["pong", "beamrider", "scaling"], help="a part of it")
     arguments = parser.parse_args()
     quick, only = arguments.quick, arguments.only
-    command = COMMAND + (" --quick" if quick else "")
+    results = Results(COMMAND, arguments)
     if only in (None, "pong"):
         worker = compare(
-            "pong", moments=3 if quick else 12, whole=0 if quick else 1, command=command
+            "pong", moments=3 if quick else 12, whole=0 if quick else 1, results=results
         )
-        ceiling_share(worker, choose_moments(worker, 3 if quick else 12), command)
+        ceiling_share(worker, choose_moments(worker, 3 if quick else 12), results)
         worker.close()
     if only in (None, "beamrider"):
         compare(
-            "beamrider", moments=2 if quick else 8, whole=0 if quick else 1, command=command
+            "beamrider", moments=2 if quick else 8, whole=0 if quick else 1, results=results
         ).close()
     if only in (None, "scaling"):
-        scaling(moments=4 if quick else 30, command=command, with_ray=True)
+        scaling(moments=4 if quick else 30, results=results, with_ray=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from tables import (
     margins_of,
 )
 
-from safemargin.study import plots
+from safemargin.core.text import readable
+from safemargin.study import plot_info, plots
 
 DPI = 90
 """Small files: the pictures lie in the repository."""
@@ -42,10 +43,10 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
             continue
         study = studies[agent]
         figures[f"{agent}-densities"] = plots.kde_figure(densities_of(study))
-        histogram = plots.histogram_info(study.tuples())
+        histogram = plot_info.histogram_info(study.tuples())
         figures[f"{agent}-proxies"] = plots.histogram_figure(histogram)
         for method in METHODS:
-            heatmap = plots.heatmap_info(margins_of(study, method))
+            heatmap = plot_info.heatmap_info(margins_of(study, method))
             figures[f"{agent}-margins-{method}"] = plots.heatmap_figure(heatmap)
     if any(agent in studies for agent in CAPTURED):
         figures["loss-capture"] = capture_figure(studies)
@@ -124,12 +125,12 @@ def capture_figure(studies: Studies) -> Figure:
 
 def _draw_captures(axes: Axes, study: StoredStudy, counted: str) -> None:
     for place, (name, found) in enumerate(captures(study, counted).items()):
-        label = "lowest margin" if name == "margin" else f"highest {plots.readable(name)}"
+        label = "lowest margin" if name == "margin" else f"highest {readable(name)}"
         style = STYLES[place % len(STYLES)]
         (line,) = axes.plot(BUDGETS, found.share, style, linewidth=1.6, label=label)
         if name == study.default_proxy:
             color = line.get_color()
-            band = f"95 % band of {plots.readable(name)}"
+            band = f"95 % band of {readable(name)}"
             axes.fill_between(BUDGETS, found.low, found.high, color=color, alpha=0.15, label=band)
 
 

@@ -31,7 +31,8 @@ from stored import (
 from safemargin.cli.console import ProgressBar
 from safemargin.core.records import Episode, EpisodeKey
 from safemargin.core.settings import Settings
-from safemargin.criticality.rollouts import Runner, native_action
+from safemargin.criticality.replaying import native_action
+from safemargin.criticality.rollouts import Runner
 from safemargin.environments.simulator import Simulator, Snapshot
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from stored import Refused, StoredStudy
 
 from safemargin.core.settings import Settings
-from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.estimation import Randomness
 from safemargin.criticality.rollouts import Runner
 from safemargin.engines.base import Job, Worker
@@ -95,12 +95,12 @@ class OwnWay:
             self._rewards.popleft()
             self._states.popleft()
 
-    def meetings(self) -> Meetings:
+    def state_index(self) -> StateIndex:
         """The states that lie on the way, for trials that come back to it."""
         self._look_ahead()
-        meetings = Meetings(self._runner.settings.horizon)
-        meetings.expect(self._states, Rollout(list(self._rewards), finished=True))
-        return meetings
+        state_index = StateIndex(self._runner.settings.horizon)
+        state_index.add_finished(self._states, Rollout(list(self._rewards), finished=True))
+        return state_index
 
     def _look_ahead(self) -> None:
         simulator = self._runner.simulator

@@ -1,8 +1,8 @@
 """Put a trained Atari agent into the package: python ship.py runs/agents/pong-a3c pong-a3c.
 
-Writes the agent's ONNX file and its card into src/safemargin/zoo, and its training curve into
-docs/images. Before that, `evaluate.py` must have played its games. Needs what the trainers need,
-and safemargin with its extra `atari`.
+Writes the agent's ONNX file and its card into src/safemargin/policies/zoo, and its training curve
+into docs/images. Before that, `evaluate.py` must have played its games. Needs what the trainers
+need, and safemargin with its extra `atari`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from safemargin.environments.atari import make_atari
 from safemargin.policies import Policy, load_policy
 
 ROOT = Path(__file__).parents[1]
-ZOO = ROOT / "src/safemargin/zoo"
+ZOO = ROOT / "src/safemargin/policies/zoo"
 PICTURES = ROOT / "docs/images"
 EVALUATION_FILE = "evaluation.json"
 CURVE_POINTS = 100

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as parquet
 
+from safemargin.cli.paper_studies import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 from safemargin.core.files import written_whole
 from safemargin.core.records import Floats, Tuples
-from safemargin.margins.fitting import fit_margins
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.lookup import Margins
-from safemargin.study.paper_studies import ABOUT_FILE, PAPER_STUDIES, STEPS_FILE, TUPLES_FILE
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -89,6 +90,7 @@ class StoredStudy:
         return Tuples(
             phases=columns["phase"][once].astype(np.str_),
             indices=columns["episode"][once],
+            lives=columns["life"][once],
             steps=columns["step"][once],
             proxies=columns["proxy_value"][once],
             criticalities=columns["criticality"][order],
@@ -172,16 +174,12 @@ class StoredStudy:
     def fit(self, method: str, *, proxy: str | None = None) -> Margins:
         """Margins at β = 0.95 from all moments."""
         tuples = self.tuples(proxy)
-        return fit_margins(
-            tuples.proxies,
-            tuples.criticalities,
-            tuples.n_values,
+        return margins_from_sample(
+            Sample.from_tuples(tuples),
             0.95,
             method,
-            natural=tuples.phases == "natural",
-            groups=tuples.groups,
+            about={"proxy": tuples.proxy},
             minimum_bandwidth=self.about["minimum_bandwidth"],
-            proxy=tuples.proxy,
         )
 
 

@@ -30,7 +30,7 @@ from safemargin.cli.console import ProgressBar
 from safemargin.core.records import Floats
 from safemargin.core.settings import Settings
 from safemargin.criticality.batch import action_returns
-from safemargin.criticality.coalescing import Meetings
+from safemargin.criticality.coalescing import StateIndex
 from safemargin.criticality.rollouts import Point
 from safemargin.environments.simulator import Step
 from safemargin.margins.lookup import Margins
@@ -108,8 +108,8 @@ class Supervisor:
         """
         runner = self.runner
         point = Point(runner.simulator.save(), None)
-        meetings = Meetings(runner.settings.horizon) if way is None else way.meetings()
-        found = action_returns(runner, point, meetings)
+        state_index = StateIndex(runner.settings.horizon) if way is None else way.state_index()
+        found = action_returns(runner, point, state_index)
         runner.simulator.restore(point.snapshot)
         return found
 

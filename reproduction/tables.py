@@ -22,8 +22,8 @@ from stored import Life, StoredStudy
 
 from safemargin.core.records import Floats
 from safemargin.margins.lookup import Margins
-from safemargin.study import plots
-from safemargin.validation.validate import Validation, validate_tuples
+from safemargin.study import plot_info
+from safemargin.validation.validating import Validation, validate_tuples
 
 METHODS = ("paper", "calibrated")
 TOLERANCES = (0.5, 1.0)
@@ -304,9 +304,9 @@ def table_three(studies: Studies) -> str:
 
 
 @cache
-def densities_of(study: StoredStudy) -> plots.KdeInfo:
+def densities_of(study: StoredStudy) -> plot_info.KdeInfo:
     """The paper's densities."""
-    return plots.kde_info(study.tuples(), minimum_bandwidth=study.about["minimum_bandwidth"])
+    return plot_info.kde_info(study.tuples(), minimum_bandwidth=study.about["minimum_bandwidth"])
 
 
 def _sizes(bandwidth: float, moments: int, size: float, bound: float) -> list[str]:

@@ -27,7 +27,7 @@ from torch import nn
 from safemargin.policies import Policy, load_policy
 from safemargin.policies.proxies import PROXIES, default_proxy, proxy_values
 
-ZOO = Path(__file__).parents[1] / "src/safemargin/zoo"
+ZOO = Path(__file__).parents[1] / "src/safemargin/policies/zoo"
 ENVIRONMENT = "CartPole-v1"
 ENVIRONMENTS = 16
 STEPS_PER_UPDATE = 64

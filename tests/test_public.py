@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 
 import pytest
 from helpers.paths import ROOT
@@ -57,20 +59,60 @@ def loaded_after(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-HEAVY = {"torch", "jax", "ray", "stable_baselines3", "sb3_contrib", "ale_py", "mujoco", "cv2"}
+HEAVY = {
+    "ale_py",
+    "cv2",
+    "jax",
+    "matplotlib",
+    "mujoco",
+    "onnxruntime",
+    "plotly",
+    "pyarrow",
+    "ray",
+    "sb3_contrib",
+    "scipy",
+    "sklearn",
+    "stable_baselines3",
+    "torch",
+}
+WEB = {"fastapi", "starlette", "uvicorn", "websockets"}
+FITTING = {"safemargin.margins.fitting", "safemargin.margins.methods"} | {
+    f"safemargin.margins.bounds.{name}"
+    for name in ("boosted", "calibrated", "conformal", "isotonic", "paper", "tolerance")
+}
+WATCH = "access explorer fleet.local fleet.messages fleet.state fleet_app replay_app server"
 
 
-def test_importing_is_light() -> None:
-    assert not loaded_after("import safemargin") & (
-        HEAVY | {"numpy", "gymnasium", "scipy", "matplotlib", "onnxruntime"}
-    )
-    # Looking margins up, as in deployment, takes numpy and nothing else.
-    assert not loaded_after("import safemargin; safemargin.Margins") & (
-        HEAVY | {"gymnasium", "scipy", "matplotlib", "onnxruntime"}
-    )
-    assert not loaded_after("import safemargin; safemargin.Study; import safemargin.cli") & (
-        HEAVY | {"scipy", "matplotlib", "onnxruntime"}
-    )
+@pytest.mark.parametrize(
+    ("statement", "expected", "unwanted"),
+    [
+        ("import safemargin", "safemargin", HEAVY | WEB | FITTING | {"numpy", "gymnasium"}),
+        # Deployment: looking margins up needs numpy and nothing else, nor does a monitor.
+        ("import safemargin as s; s.Margins", "numpy", HEAVY | WEB | FITTING | {"gymnasium"}),
+        ("import safemargin as s; s.Monitor", "numpy", HEAVY | WEB | FITTING | {"gymnasium"}),
+        ("import safemargin as s; s.Study; import safemargin.cli", "gymnasium", HEAVY | WEB),
+        ("import safemargin.web.report", "gymnasium", (HEAVY - {"matplotlib"}) | WEB),
+        (
+            "from safemargin.cli import main; main(['--help'])",
+            "cyclopts",
+            HEAVY | WEB | FITTING | {"numpy", "gymnasium"},
+        ),
+        (
+            "import safemargin.cli.watch, "
+            + ", ".join(f"safemargin.web.{name}" for name in WATCH.split()),
+            "fastapi",
+            HEAVY,
+        ),
+    ],
+    ids=["package", "Margins", "Monitor", "Study", "report", "help", "watch"],
+)
+def test_importing_is_light(statement: str, expected: str, unwanted: set[str]) -> None:
+    if expected in WEB:
+        pytest.importorskip(expected)
+    assert all(find_spec(name) for name in FITTING)
+    loaded = loaded_after(statement)
+    assert expected in loaded
+    assert not loaded & unwanted
 
 
 def test_a_plain_install_brings_no_deep_learning_library() -> None:
@@ -78,17 +120,30 @@ def test_a_plain_install_brings_no_deep_learning_library() -> None:
     names = {requirement.split(">")[0].split("=")[0] for requirement in project["dependencies"]}
     assert names == {
         "cloudpickle",
+        "cyclopts",
         "gymnasium",
         "matplotlib",
         "numpy",
         "onnxruntime",
+        "platformdirs",
         "rich",
         "scipy",
     }
 
 
 def test_the_error_tree_is_drawn_as_it_is() -> None:
-    drawn = errors.__doc__ or ""
-    for name, value in vars(errors).items():
-        if inspect.isclass(value) and issubclass(value, errors.SafemarginError):
-            assert name in drawn, name
+    drawn: dict[str, str] = {}  # name → parent
+    branch = ["SafemarginError"]  # from the root to the line before
+    for line in (errors.__doc__ or "").splitlines():
+        if match := re.match(r"([│ ]*)[├└]── (\w+)", line):
+            depth = len(match[1]) // 4 + 1
+            branch[depth:] = [match[2]]
+            drawn[match[2]] = branch[depth - 1]
+    raised = {
+        name: [base.__name__ for base in value.__bases__]
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.SafemarginError)
+    }
+    assert raised.pop("SafemarginError") == ["Exception"]
+    assert set(drawn) == set(raised)
+    assert {name: bases[0] for name, bases in raised.items()} == drawn

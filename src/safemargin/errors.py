@@ -9,26 +9,27 @@ SafemarginError
 ├── EngineFault             workers kept dying, or a cluster cannot be used
 ├── PolicyFault             the policy broke its contract: NaN scores, wrong shape, …
 ├── StudyError              a study on disk cannot serve the request
-│   ├── StudyMismatch       another policy, environment or settings than the study was made with
-│   ├── StudyIncomplete     not enough in it yet for what was asked
-│   ├── StudyExists         there is one already where a new one was to be made
+│   ├── StudyMismatch       it was made with another policy, environment or settings
+│   ├── StudyIncomplete     it does not hold enough yet for what was asked
+│   ├── StudyExists         a new one was to be made where there is one already
 │   ├── StudyCorrupt        the database cannot be read
 │   ├── StudyBusy           another process is collecting into it
-│   └── UntrustedCode       it names code to run that the user has not named
+│   └── UntrustedCode       it names code to run that the user did not name
 ├── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
 ├── AuditLogError           the log of a watched fleet cannot be read, written or trusted
-└── OverseerLost            whoever oversees the agent cannot be reached, and it is to stop then
+└── OverseerLost            whoever oversees the agent cannot be reached, so it must stop
 
-The command line turns any of them into one sentence and exit status 2
-(NotMeasurable is a finding, status 1).
+The command line prints any of them as one sentence and exits with status 2
+(NotMeasurable is a finding: status 1).
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class MissingExtra(InvalidInput, ImportError):
 
 
 class NoPictures(InvalidInput):
-    """There is nothing to show of an episode; everything else of it can still be told."""
+    """An episode cannot be shown in pictures; everything else about it can still be reported."""
 
 
 class EnvironmentFault(SafemarginError):
@@ -78,15 +79,15 @@ class StudyError(SafemarginError):
 
 
 class StudyMismatch(StudyError):
-    """Another policy, environment or settings than the study was made with."""
+    """The study was made with another policy, environment or settings."""
 
 
 class StudyIncomplete(StudyError):
-    """Not enough in the study yet for what was asked."""
+    """The study does not hold enough yet for what was asked."""
 
 
 class StudyExists(StudyError):
-    """There is a study already where a new one was to be made."""
+    """A new study was to be made where there is one already."""
 
 
 class StudyCorrupt(StudyError):
@@ -98,7 +99,7 @@ class StudyBusy(StudyError):
 
 
 class UntrustedCode(StudyError):
-    """The study names code to run, and neither was it named by the user nor is it signed."""
+    """The study names code to run that the user did not name, and it is not signed."""
 
 
 class MarginsFileError(SafemarginError):
@@ -110,21 +111,32 @@ class AuditLogError(SafemarginError):
 
 
 class OverseerLost(SafemarginError):
-    """Whoever oversees the agent cannot be reached or wants it to stop: it must not act."""
+    """Whoever oversees the agent cannot be reached or wants it to stop, so it must not act."""
 
 
-def told(error: BaseException) -> str:
-    """Somebody else's exception as part of a sentence, with the file and line it came from."""
+def describe_error(error: BaseException) -> str:
+    """Put an exception of other code into one line, with the file and line it came from."""
     text = " ".join(str(error).split())
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    described = f"{type(error).__name__}: {text}" if text else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
-    return (
-        f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else said
-    )
+    if frames:
+        described += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    return described
+
+
+@contextlib.contextmanager
+def errors_as(kind: type[SafemarginError], text: str) -> Iterator[None]:
+    """Raise any exception of other code as one of ours: `text`, followed by its description."""
+    try:
+        yield
+    except SafemarginError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise kind(f"{text} {describe_error(error)}") from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A closing sentence that suggests the nearest known names, or lists a few of them."""
+    """Suggest the nearest known names, or list a few of them, as the end of an error message."""
     names = sorted(known)
     lowered = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.5)

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from helpers.commands import (
 from helpers.studies import contents, estimates_in
 
 from safemargin.cli import main
+from safemargin.cli.options import app
+from safemargin.core.settings import Settings
+from safemargin.core.version import __version__
 from safemargin.study.store import DATABASE
 
 
@@ -159,7 +163,8 @@ def test_compare_names_a_winner(run: Any, study: Path) -> None:
 def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
     status, out, _ = run("doctor", ENVIRONMENT, "--policy", POLICY, "--scores", "logits")
     assert status == 0
-    assert "ok" in out
+    assert "  ok      " in out
+    assert "PROBLEM" not in out
     bad = tmp_path / "bad.py"
     bad.write_text(
         "import gymnasium as gym, itertools\n"
@@ -193,7 +198,7 @@ def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
         (["margin", "TMP/none.json", "--proxy", "1", "--tolerance", "1"], "does not exist; fit"),
         (["margin", "MARGINS", "--proxy", "1", "--tolerance", "-1"], "tolerance must be at least"),
         (["margin", "MARGINS", "--proxy", "nan", "--tolerance", "1"], "proxy must be a number"),
-        (["margin", "HALF", "--proxy", "1", "--tolerance", "1"], "is not whole JSON"),
+        (["margin", "HALF", "--proxy", "1", "--tolerance", "1"], "is not valid JSON"),
         (["margin", "MARGINS", "--proxy", "1e9", "--tolerance", "1", "--above", "error"], "above"),
         (["fit", "STUDY", "--confidence", "1.5"], "confidence must"),
         (["fit", "STUDY", "--proxy", "q_range"], "the study has no proxy 'q_range'"),
@@ -229,14 +234,14 @@ def test_wrong_things_get_one_sentence_and_status_two(
 ) -> None:
     run("fit", study, "-o", tmp_path / "margins.json")
     (tmp_path / "half.json").write_bytes((tmp_path / "margins.json").read_bytes()[:500])
-    places = {
+    paths = {
         "STUDY": str(study),
         "MARGINS": str(tmp_path / "margins.json"),
         "HALF": str(tmp_path / "half.json"),
     }
     before = (study / DATABASE).read_bytes()
     status, out, err = run(
-        *(places.get(word, word.replace("TMP", str(tmp_path))) for word in arguments)
+        *(paths.get(word, word.replace("TMP", str(tmp_path))) for word in arguments)
     )
     assert status == 2, err
     assert out == ""
@@ -248,7 +253,7 @@ def test_wrong_things_get_one_sentence_and_status_two(
 
 
 @pytest.mark.parametrize(
-    ("place", "command"),
+    ("array", "command"),
     [
         ("episode_proxies.proxies", "status STUDY"),
         ("episode_proxies.proxies", "fit STUDY -o OUT.json"),
@@ -261,17 +266,17 @@ def test_wrong_things_get_one_sentence_and_status_two(
     ],
 )
 def test_a_flipped_byte_in_an_array_is_one_sentence(
-    run: Any, study: Path, tmp_path: Path, place: str, command: str
+    run: Any, study: Path, tmp_path: Path, array: str, command: str
 ) -> None:
-    table, column = place.split(".")
+    table, column = array.split(".")
     shutil.copytree(study, tmp_path / "study")
     with sqlite3.connect(tmp_path / "study" / DATABASE) as database:
         database.create_function("flipped", 1, lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]))
         database.execute(f"UPDATE {table} SET {column} = flipped({column})")
     database.close()
-    places = {"STUDY": str(tmp_path / "study")}
+    paths = {"STUDY": str(tmp_path / "study")}
     words = [
-        places.get(word, word.replace("OUT", str(tmp_path / "out"))) for word in command.split()
+        paths.get(word, word.replace("OUT", str(tmp_path / "out"))) for word in command.split()
     ]
     status, out, err = run(*words)
     assert (status, out) == (2, "")
@@ -289,34 +294,102 @@ def test_errors_as_json(run: Any, tmp_path: Path) -> None:
     assert "there is no study" in err
 
 
-def test_bad_usage_is_status_two(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["collect"], ["collect", "a", "b", "-o", "c", "--n", "1,x"], ["fly"]):
-        with pytest.raises(SystemExit) as stopped:
-            main(arguments)
-        assert stopped.value.code == 2
-    assert "must be whole numbers with commas" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    "command",
+    ("arguments", "message"),
     [
-        "doctor",
-        "collect",
-        "status",
-        "fit",
-        "margin",
-        "validate",
-        "compare",
-        "plot",
-        "export",
-        "demo",
+        ([], "which command? `safemargin --help` lists them all"),
+        (["fly"], 'unknown command "fly"'),
+        (["colect", "a", "b"], 'Did you mean "collect"?'),
+        (["collect"], "ENV is missing. See `safemargin collect --help`."),
+        (["collect", "a", "b"], "--output is missing."),
+        (["fit", "a", "b"], "unexpected argument 'b'."),
+        (["fit", "a", "-o"], "-o needs a value."),
+        (["fit", "a", "--toleranc", "1"], "--toleranc. Did you mean --tolerance?"),
+        (["fit", "a", "--tolerance", "1,x"], "'1,x' must be numbers with commas"),
+        (["fit", "a", "--estimand", "median"], 'Choose from: "mean", "single-run".'),
+        (["collect", "a", "b", "-o", "c", "--n", "1,x"], "must be whole numbers with commas"),
+        (["collect", "a", "b", "-o", "c", "--natural", "2.7"], "'2.7' is not a whole number."),
+        (["collect", "a", "b", "-o", "c", "--gamma", "x"], 'unable to convert "x" into float.'),
+        (["collect", "a", "b", "-o", "c", "--trial-plan", "papr"], 'Did you mean "paper"?'),
+        (["explore", "a", "--episode", "1", "--seed", "2"], "--episode and --seed exclude"),
+        (["zoo", "show"], "zoo show needs the NAME of an agent"),
     ],
 )
-def test_help_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([command, "--help"])
-    assert stopped.value.code == 0
-    assert "--json" in capsys.readouterr().out
+def test_bad_usage_is_one_sentence_and_status_two(
+    run: Any, arguments: list[str], message: str
+) -> None:
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("safemargin: ")
+    assert err.count("\n") == 1
+    assert message in err
+    if arguments:
+        status, out, said = run(*arguments, "--json")
+        assert status == 2
+        assert json.loads(out)["error"] in said
+        assert json.loads(out)["kind"] == "InvalidInput"
+
+
+COMMANDS = {
+    *["doctor", "collect", "status", "fit", "margin", "validate", "compare", "plot", "export"],
+    *["report", "explore", "highlights", "simulate-oversight", "watch", "audit", "reproduce"],
+    *["zoo", "demo"],
+}
+
+
+def test_help_lists_every_command(run: Any) -> None:
+    assert {name for name in app if not name.startswith("-")} == COMMANDS
+    status, out, _ = run("--help")
+    assert status == 0
+    for name in COMMANDS:
+        assert f"│ {name} " in out
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_explains_every_option(run: Any, command: str) -> None:
+    status, out, _ = run(command, "--help")
+    assert status == 0
+    assert "--json" in out
+    every = app[command].assemble_argument_collection(parse_docstring=True)
+    arguments = [argument for argument in every if argument.name != "*"]  # a record of options
+    assert arguments
+    for argument in arguments:
+        assert argument.parameter.help, argument.name
+        assert argument.name in out
+
+
+def test_every_setting_is_an_option_of_collect() -> None:
+    options = app["collect"].assemble_argument_collection()
+    names = {name for argument in options for name in argument.names}
+    expected = {"--" + field.name.replace("_", "-") for field in fields(Settings)}
+    assert expected - {"--n-values"} | {"--n"} <= names
+
+
+def test_version(run: Any) -> None:
+    assert run("--version") == (0, f"{__version__}\n", "")
+
+
+def test_options_stand_anywhere_and_the_last_one_counts(
+    run: Any, study: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    options = ["-o", first, "--confidence=0.5", "--json", f"-o{second}"]
+    status, out, _ = run("fit", *options, study, "--confidence", "0.9")
+    assert status == 0
+    assert json.loads(out)["confidence"] == 0.9
+    assert second.exists()
+    assert not first.exists()
+
+
+def test_settings_may_be_negative(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "study"
+    plan = ["--trial-plan", "anytime", "--smallest-loss", "-3", "--largest-loss", "4"]
+    status, out, err = run(
+        *["collect", ENVIRONMENT, POLICY, "-o", path, "--scores", "logits", "--workers", "1"],
+        *["--natural", "1", "--spread", "0", "--n", "1", *plan, "--json"],
+    )
+    assert status == 0, err
+    assert json.loads(out)["settings"]["smallest_loss"] == -3
 
 
 def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
@@ -333,7 +406,7 @@ def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "run the same command again to go on" in err
+    assert "run the same command again to continue" in err
     assert 5 <= estimates_in(path) < 78
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
     assert main(collect(tmp_path / "undisturbed", environment=SLOW_ENVIRONMENT)) == 0
@@ -353,7 +426,7 @@ def test_environment_arguments_are_read_as_people_write_them(run: Any, tmp_path:
         assert "FrozenLake-v1 (is_slippery=False, map_name=8x8)" in out
 
 
-def test_infinity_is_told_as_text(run: Any, study: Path, tmp_path: Path) -> None:
+def test_infinity_is_written_as_text(run: Any, study: Path, tmp_path: Path) -> None:
     run("fit", study, "-o", tmp_path / "m.json")
     for words in (["--proxy", "0.1", "--tolerance", "inf"], ["--proxy", "inf", "--tolerance", "1"]):
         status, out, _ = run("margin", tmp_path / "m.json", *words, "--json")
@@ -389,10 +462,10 @@ def test_help_on_a_terminal_without_the_letters(study: Path) -> None:
     command = [sys.executable, "-m", "safemargin", "collect", "--help"]
     done = subprocess.run(command, capture_output=True, env=environment)
     assert done.returncode == 0
-    assert b"discount factor" in done.stdout
+    assert b"discount factor ?" in done.stdout.lower()
 
 
-def test_an_environment_that_leaves_is_a_finding(run: Any, tmp_path: Path) -> None:
+def test_an_environment_that_exits_is_a_finding(run: Any, tmp_path: Path) -> None:
     leaving = tmp_path / "leaving.py"
     leaving.write_text(
         "import gymnasium as gym\n"
@@ -407,7 +480,7 @@ def test_an_environment_that_leaves_is_a_finding(run: Any, tmp_path: Path) -> No
     assert "raised SystemExit: 0 (leaving.py, line 4)" in out
 
 
-def test_code_that_leaves_is_told_in_one_sentence(run: Any, tmp_path: Path) -> None:
+def test_code_that_exits_is_reported_in_one_sentence(run: Any, tmp_path: Path) -> None:
     leaves = tmp_path / "leaves.py"
     leaves.write_text("import sys\nsys.exit('bye')\n")
     agent = tmp_path / "leaving_agent.py"

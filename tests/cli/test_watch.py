@@ -21,7 +21,6 @@ from helpers.worlds import (
     TableWorld,
     always_first,
     chain,
-    make_branching,
     make_drawn,
     make_from_seven,
 )
@@ -156,7 +155,7 @@ def test_an_agent_that_calls_waits_for_somebody(log: sm.AuditLog) -> None:
 
     def take() -> bool:
         found["step"] = fleet.agents[0].report.step  # type: ignore[union-attr]
-        fleet.take(ann, fleet.agents[0])
+        fleet.control.take(ann, fleet.agents[0])
         return True
 
     def asks() -> bool:
@@ -166,7 +165,7 @@ def test_an_agent_that_calls_waits_for_somebody(log: sm.AuditLog) -> None:
         agent = fleet.agents[0]
         assert agent.report is not None
         assert agent.report.step == found["step"]  # it stood still meanwhile
-        fleet.act(ann, agent, agent.report.episode, agent.report.step, 1)  # ends the walk
+        fleet.control.act(ann, agent, agent.report.episode, agent.report.step, 1)  # ends the walk
         return True
 
     def next_episode() -> bool:
@@ -218,16 +217,16 @@ def test_continuous_actions_can_be_steered(log: sm.AuditLog) -> None:
     world = Crew(EnvironmentSpec.parse(Slider), policy, make, agents=1, speed=500.0)
 
     def take() -> bool:
-        fleet.take(ann, fleet.agents[0])
+        fleet.control.take(ann, fleet.agents[0])
         return True
 
     def act() -> bool:
         agent, report = fleet.agents[0], fleet.agents[0].report
         assert report is not None
         assert report.proposed == [0.5, 0.5]
-        with pytest.raises(sm.SafemarginError, match="an action of agent 1 is 2 numbers"):
-            fleet.act(ann, agent, report.episode, report.step, [1.0])
-        fleet.act(ann, agent, report.episode, report.step, [-1.0, 0.25])
+        with pytest.raises(sm.SafemarginError, match="agent 1 is a list of 2 finite numbers"):
+            fleet.control.act(ann, agent, report.episode, report.step, [1.0])
+        fleet.control.act(ann, agent, report.episode, report.step, [-1.0, 0.25])
         return True
 
     lead(
@@ -255,7 +254,7 @@ def margins_file(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
     policy = [f"{WORLDS}:always_first", str(margins_file), "--scores", "logits"]
-    policy += ["--env", f"{WORLDS}:make_drawn"]  # a margins file is never let run code
+    policy += ["--env", f"{WORLDS}:make_drawn"]  # a margins file can never execute code
     with running(tmp_path, *policy, "--agents", "2", "--speed", "50") as server:
         with Person(server.address, "Ann") as ann:
             seen: set[int] = set()
@@ -379,7 +378,6 @@ def test_margins_of_another_policy_or_environment(
     nameless.write_text(json.dumps(told))
     assert main(["watch", policy[0], str(nameless), *policy[2:], *log]) == 2
     assert "name it with --env" in capsys.readouterr().err
-    assert make_branching  # the other environment exists
 
 
 def test_two_servers_do_not_share_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -416,6 +414,6 @@ def test_ctrl_c_while_it_starts(
     def interrupted(options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("safemargin.cli.watch._check", interrupted)
+    monkeypatch.setattr("safemargin.cli.fleet._check", interrupted)
     assert main(["watch", "--remote"]) == 130
     assert capsys.readouterr().err == "\nstopped\n"

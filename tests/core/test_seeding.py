@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from safemargin.core.seeding import Purpose, environment_seed, stream
+from safemargin.core.seeding import (
+    Purpose,
+    environment_seed,
+    hashed_seed,
+    plain_generator,
+    stream,
+)
 
 
 def test_streams_repeat_and_differ() -> None:
@@ -29,9 +35,17 @@ def test_a_shorter_draw_is_a_prefix_of_a_longer_one() -> None:
 
 
 def test_values_that_stored_studies_depend_on() -> None:
-    """These must never change: a study would go on with other episodes than it began with."""
+    """These must never change: a study would continue with different episodes."""
     assert [environment_seed(0, 0, index) for index in range(3)] == [
         1182409218,
         20698905,
         1513755352,
     ]
+    assert stream(7, Purpose.TRIAL_ACTIONS, 1, 2).integers(1000, size=3).tolist() == [133, 465, 142]
+
+
+def test_values_outside_of_the_streams() -> None:
+    """Single runs, fleets and Atari's no-ops depend on these: they must never change."""
+    assert plain_generator(3).integers(1000, size=3).tolist() == [811, 85, 179]
+    assert (hashed_seed(5), hashed_seed(5, 1)) == (16823399, 3796490668)
+    assert plain_generator(None).random() != plain_generator(None).random()

@@ -1,39 +1,32 @@
-"""Trials in lock-step: alone or beside others, they are the same."""
+"""Trials give the same returns alone and in a batch."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from helpers.runners import Counting, runner_in
 from helpers.worlds import TableWorld, always_first, branching, chain
 
 from safemargin.core.records import EpisodeKey, Floats, Measurement
 from safemargin.core.settings import Settings
-from safemargin.criticality.batch import Lanes, Trial
-from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.batch import Trial, TrialBatch
+from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.estimation import MomentMeasurer, Randomness, find_randomness
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.engines.base import Job, Worker
 from safemargin.environments import EnvironmentSpec, Snapshot, SnapshotSimulator, make_simulator
 from safemargin.policies import load_policy
-from safemargin.policies.base import Memory, Policy
+from safemargin.policies.base import Policy
 
 KEY = EpisodeKey("natural", 0)
 NOTHING = np.empty((0, 1))
 
 
-def runner_in(env: gym.Env[Any, Any], policy: Any = always_first, **settings: Any) -> Runner:
-    loaded = policy if isinstance(policy, Policy) else load_policy(policy, kind="logits")
-    return Runner(make_simulator(env), loaded, Settings(**settings))
-
-
 def run_trial(runner: Runner, point: Point, uniforms: Floats) -> Rollout:
-    lanes = Lanes(runner, point)
     trial = Trial(uniforms)
-    lanes.start(trial)
-    lanes.finish([trial])
+    TrialBatch(runner, point).run([trial])
     return trial.rollout
 
 
@@ -41,13 +34,13 @@ def test_a_trial_takes_the_given_random_actions_and_then_the_policys() -> None:
     runner = runner_in(TableWorld(branching(40)))
     episode = runner.run_episode(KEY)
     point = runner.go_to(episode, 6)
-    # From place 6 in the good lane: action 1 (uniform 0.9) leads to the poor lane, whose next
-    # way back is at place 10; the reward belongs to the lane one stands in when acting.
+    # From step 6 in the good lane, action 1 (uniform 0.9) leads to the poor lane, which next
+    # leads back at step 10. The reward is that of the lane in which the action is taken.
     trial = run_trial(runner, point, np.array([[0.9]]))
-    place = np.arange(6, 40)
-    good = 0.5 + place / 40
-    poor = np.where(place % 3 == 0, -0.25, 0.0)
-    expected = np.where((place > 6) & (place <= 10), poor, good)
+    step = np.arange(6, 40)
+    good = 0.5 + step / 40
+    poor = np.where(step % 3 == 0, -0.25, 0.0)
+    expected = np.where((step > 6) & (step <= 10), poor, good)
     np.testing.assert_array_equal(trial.rewards, expected)
     assert trial.finished
 
@@ -68,23 +61,6 @@ def test_the_horizon_ends_a_trial() -> None:
     trial = run_trial(runner, point, NOTHING)
     assert trial.rewards == [1.0, 1.0]
     assert trial.finished
-
-
-class Counting(Policy):
-    """Turns at every third observation of the episode."""
-
-    kind = "logits"
-    identity = "counting"
-    description = "counting"
-
-    def initial_memory(self, batch: int) -> Memory:
-        return (np.zeros((batch, 1), np.int64),)
-
-    def scores(self, observations: Any, memory: Memory = None) -> Any:
-        assert memory is not None
-        lived = memory[0] + 1
-        turn = (lived[:, 0] % 3 == 0).astype(np.float32)
-        return np.stack([1 - turn, turn], axis=1), (lived,)
 
 
 def test_a_recurrent_policy_remembers_through_perturbations() -> None:
@@ -112,17 +88,19 @@ class TableSimulator(SnapshotSimulator):
 
 
 def measured(
-    lanes: int, *, table: Any = None, policy: Any = always_first, step: int = 4, **settings: Any
+    size: int, *, table: Any = None, policy: Any = always_first, step: int = 4, **settings: Any
 ) -> list[Measurement]:
     loaded = policy if isinstance(policy, Policy) else load_policy(policy, kind="logits")
-    worlds = [TableSimulator(TableWorld(table or branching(40))) for _ in range(lanes)]
+    worlds = [TableSimulator(TableWorld(table or branching(40))) for _ in range(size)]
     chosen = Settings(**settings)
     runner = Runner(worlds[0], loaded, chosen, (), worlds[1:])
     for world in worlds:
         world.reset(9)
     episode = runner.run_episode(KEY)
     randomness = find_randomness(runner, runner.go_to(episode, step))
-    return MomentMeasurer(runner, episode, step, randomness).measure(*chosen.n_values)
+    found = MomentMeasurer(runner, episode, step, randomness).measure(*chosen.n_values)
+    assert [each.estimate.n for each in found] == list(chosen.n_values)
+    return found
 
 
 SLIPPERY = chain(60, slip=0.05)
@@ -140,23 +118,32 @@ SLIPPERY = chain(60, slip=0.05)
     ],
     ids=["fixed", "recurrent", "paper", "slippery", "sampled", "anytime"],
 )
-def test_any_number_of_lanes_measures_the_same(case: dict[str, Any]) -> None:
+def test_any_batch_size_measures_the_same(case: dict[str, Any]) -> None:
     alone = measured(1, **case)
-    for lanes in (2, 3, 8):
-        together = measured(lanes, **case)
+    for size in (2, 3, 8):
+        together = measured(size, **case)
         for one, other in zip(alone, together, strict=True):
             assert one.estimate == other.estimate
             assert one.perturbed.tobytes() == other.perturbed.tobytes()
             assert one.unperturbed.tobytes() == other.unperturbed.tobytes()
 
 
-def test_one_lane_runs_nothing_in_vain_and_many_lanes_say_what_they_did() -> None:
-    case: dict[str, Any] = {"trial_plan": "paper", "sampling_error": 0.3}
-    assert all(each.wasted == 0 for each in measured(1, **case))
-    together = measured(8, **case)
+@pytest.mark.parametrize(
+    ("case", "least"),
+    [
+        ({"sampling_error": 0.3}, 0),
+        ({"sampling_error": 6.0, "min_trials": 2, "table": SLIPPERY, "n_values": (1, 4, 16)}, 1),
+    ],
+    ids=["nothing to discard", "sure sooner than expected"],
+)
+def test_a_batch_of_one_wastes_nothing_and_a_larger_one_little(
+    case: dict[str, Any], least: int
+) -> None:
+    assert all(each.wasted == 0 for each in measured(1, trial_plan="paper", **case))
+    together = measured(8, trial_plan="paper", **case)
     spent = sum(each.steps for each in together)
     wasted = sum(each.wasted for each in together)
-    assert 0 <= wasted < 0.2 * spent
+    assert least <= wasted < 0.2 * spent
     assert all(each.wasted <= each.steps for each in together)
 
 
@@ -193,34 +180,34 @@ def test_a_trial_can_follow_one_that_is_not_finished() -> None:
 def test_nobody_follows_what_was_abandoned() -> None:
     simulator = make_simulator(TableWorld(chain(5)))
     simulator.reset(0)
-    meetings = Meetings(10)
+    state_index = StateIndex(10)
     lost, found, late = Rollout(), Rollout(), Rollout()
-    assert meetings.arrive(0, simulator, None, lost) is None
+    assert state_index.match_or_add(0, simulator, None, lost) is None
     lost.abandoned = True
-    assert meetings.arrive(0, simulator, None, found) is None
-    assert meetings.arrive(0, simulator, None, late) is found
+    assert state_index.match_or_add(0, simulator, None, found) is None
+    assert state_index.match_or_add(0, simulator, None, late) is found
 
 
 def test_abandoned_trials_make_room_unless_they_are_followed() -> None:
     runner = runner_in(TableWorld(chain(60)))
     point = runner.go_to(runner.run_episode(KEY), 0)
-    lanes = Lanes(runner, point)
+    batch = TrialBatch(runner, point)
     unwanted = Trial(NOTHING)
-    lanes.start(unwanted)
-    assert not lanes.free
+    batch.start(unwanted)
+    assert not batch.free
     unwanted.rollout.followers = 1
-    lanes.abandon([unwanted])
-    assert not lanes.free
+    batch.abandon([unwanted])
+    assert not batch.free
     unwanted.rollout.followers = 0
-    lanes.abandon([unwanted])
-    assert lanes.free
+    batch.abandon([unwanted])
+    assert batch.free
     assert unwanted.rollout.abandoned
 
 
 def test_looking_stops_where_it_does_not_pay() -> None:
     simulator = make_simulator(TableWorld(chain(50)))
     simulator.reset(0)
-    meetings = Meetings(50)
+    state_index = StateIndex(50)
     digests = 0
 
     def digest() -> bytes:  # every rollout is in a state of its own
@@ -232,16 +219,19 @@ def test_looking_stops_where_it_does_not_pay() -> None:
     for _ in range(40):
         rollout = Rollout()
         for position in range(49):
-            meetings.arrive(position, simulator, None, rollout, 8)
-    assert not meetings.worthwhile(8)
+            state_index.match_or_add(position, simulator, None, rollout, 8)
+    assert not state_index.pays_off(8)
     assert digests < 40 * 50 / 4
-    assert meetings.worthwhile(1)  # for other n it is yet to be seen
+    assert state_index.pays_off(1)  # for other n it is yet to be seen
+    before = digests
+    state_index.match_or_add(0, simulator, None, Rollout(), 8)
+    assert digests == before
     simulator.digest_is_cheap = True
-    meetings.arrive(0, simulator, None, Rollout(), 8)
-    assert digests < 40 * 50 / 4 + 1
+    state_index.match_or_add(0, simulator, None, Rollout(), 8)
+    assert digests == before + 1
 
 
-def test_atari_in_lanes_equals_brute_force_through_the_wrappers() -> None:
+def test_atari_in_a_batch_equals_brute_force_through_the_wrappers() -> None:
     """Lock-step, shared prefixes, coalescing and the lean path change no bit of any return."""
     settings = Settings(gamma=0.9, n_values=(1, 4, 8), trials=12)
     spec = EnvironmentSpec.parse("atari:pong")
@@ -255,8 +245,10 @@ def test_atari_in_lanes_equals_brute_force_through_the_wrappers() -> None:
     for step in (2, 150):
         fast = MomentMeasurer(worker.runner, episode, step, nothing_random)
         slow = MomentMeasurer(plain, again, step, nothing_random)
-        slow.meetings = None
-        for one, other in zip(fast.measure(1, 4, 8), slow.measure(1, 4, 8), strict=True):
+        slow.state_index = None
+        ours, brute_force = fast.measure(1, 4, 8), slow.measure(1, 4, 8)
+        assert len(ours) == 3
+        for one, other in zip(ours, brute_force, strict=True):
             assert one.estimate == other.estimate
             assert one.perturbed.tobytes() == other.perturbed.tobytes()
             assert one.steps < other.steps

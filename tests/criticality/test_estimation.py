@@ -23,12 +23,10 @@ import safemargin as sm
 from safemargin.core.records import EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
-from safemargin.criticality.plans import Planner
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput
 from safemargin.policies import load_policy
-from safemargin.policies.actions import RandomActions
 
 POLICY = load_policy(always_first, kind="logits")
 
@@ -42,6 +40,7 @@ def test_the_chain_in_closed_form() -> None:
         TableWorld(chain(60)), POLICY, step=step, n=[1, 2, 4], settings=settings
     )
     left = np.arange(60 - step)
+    assert [estimate.n for estimate in found] == [1, 2, 4]
     for estimate in found:
         alive = 0.5 ** np.minimum(left + 1, estimate.n)
         exact = float((gamma**left * (1 - alive)).sum())
@@ -49,7 +48,7 @@ def test_the_chain_in_closed_form() -> None:
             exact_criticality(chain(60), state=step, n=estimate.n, gamma=gamma, horizon=459)
         )
         assert estimate.half_width <= 1.5
-        # Ten stated half-widths of 95 % are five deviations: not once in a million runs.
+        # Two and a half half-widths of 95 % are five deviations: not once in a million runs.
         assert abs(estimate.mean - exact) <= 2.5 * estimate.half_width
         assert estimate.unperturbed == pytest.approx((gamma**left).sum(), abs=1e-12)
         assert not estimate.capped
@@ -62,6 +61,7 @@ def test_the_branching_world(step: int) -> None:
     found = sm.true_criticality(
         TableWorld(table), POLICY, step=step, n=settings.n_values, settings=settings
     )
+    assert [estimate.n for estimate in found] == [1, 2, 4, 8, 16, 32]
     for estimate in found:
         exact = exact_criticality(
             table, state=2 * step, n=estimate.n, gamma=settings.gamma, horizon=459
@@ -75,6 +75,7 @@ def test_a_stochastic_world_averages_the_unperturbed_return_too() -> None:
     found = sm.true_criticality(
         TableWorld(table), POLICY, step=0, n=[1, 4], seed=0, settings=settings
     )
+    assert [estimate.n for estimate in found] == [1, 4]
     for estimate in found:
         exact = exact_criticality(table, state=0, n=estimate.n, gamma=0.99, horizon=459)
         assert abs(estimate.mean - exact) <= 2.5 * estimate.half_width
@@ -90,6 +91,7 @@ def test_a_sampled_policy_is_noise_too() -> None:
     found = sm.true_criticality(
         TableWorld(table), POLICY, step=0, n=[1, 8], seed=1, settings=settings
     )
+    assert [estimate.n for estimate in found] == [1, 8]
     for estimate in found:
         exact = exact_criticality(
             table, state=0, n=estimate.n, gamma=0.99, horizon=459, sampled=True
@@ -114,7 +116,9 @@ def test_later_draws_of_a_policy_are_those_without_the_random_actions(choice: An
     runner = Runner(make_simulator(TableWorld(table), way="snapshot"), policy, settings)
     episode = runner.run_episode(EpisodeKey("natural", 0), seed=0)
     measurer = MomentMeasurer(runner, episode, 0, Randomness(environment=False, policy=True))
-    for measurement in measurer.measure(*settings.n_values):
+    measurements = measurer.measure(*settings.n_values)
+    assert len(measurements) == 3
+    for measurement in measurements:
         assert np.array_equal(measurement.perturbed, measurement.unperturbed)
         assert len(np.unique(measurement.perturbed)) == 24
 
@@ -129,15 +133,6 @@ def test_a_step_whose_horizon_was_cut_off_is_refused() -> None:
     assert found == expected
     with pytest.raises(InvalidInput, match=f"step {51 - horizon} was not followed for its hor"):
         sm.true_criticality(world, policy, step=51 - horizon, n=1, settings=cut)
-
-
-def test_nested_trials_are_prefixes_of_one_another() -> None:
-    settings = Settings(trial_plan="paper", min_trials=12)
-    planner = Planner(settings, RandomActions(gym.spaces.Discrete(2)), (0, 3, 4), enumerable=True)
-    short, long = planner.plan(1), planner.plan(8)
-    for trial in range(12):
-        assert np.array_equal(short.uniforms(trial), long.uniforms(trial)[:1])
-    assert len({long.uniforms(trial).tobytes() for trial in range(12)}) == 12
 
 
 def test_the_same_call_gives_the_same_numbers() -> None:
@@ -212,7 +207,7 @@ def test_a_lie_that_only_mistakes_tell_is_found_after_the_trials() -> None:
     runner = Runner(make_simulator(Liar(branching(40))), POLICY, Settings())
     episode = runner.run_episode(EpisodeKey("natural", 0))
     randomness = Randomness(environment=False, policy=False)
-    measurer = MomentMeasurer(runner, episode, 4, randomness)  # at place 4 of 40
+    measurer = MomentMeasurer(runner, episode, 4, randomness)  # at step 4 of 40
     with pytest.raises(EnvironmentFault, match="hides state from its snapshot"):
         measurer.measure(32)
 
@@ -225,7 +220,7 @@ def test_coalescing_changes_no_bit_and_saves_steps() -> None:
     for coalesce in (True, False):
         measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
         if not coalesce:
-            measurer.meetings = None
+            measurer.state_index = None
         measurements[coalesce] = measurer.measure(*settings.n_values)
     steps = {True: 0, False: 0}
     for with_it, without in zip(measurements[True], measurements[False], strict=True):
@@ -233,7 +228,7 @@ def test_coalescing_changes_no_bit_and_saves_steps() -> None:
         assert with_it.perturbed.tobytes() == without.perturbed.tobytes()
         steps[True] += with_it.steps
         steps[False] += without.steps
-    assert steps[True] < steps[False] / 3  # the lanes meet again at every fifth place
+    assert steps[True] < steps[False] / 3  # the lanes meet again every fifth step
 
 
 class Later(gym.Env[Any, Any]):
@@ -299,7 +294,7 @@ def test_states_that_differ_out_of_sight_do_not_meet(make: Any, step: int) -> No
             runner, episode, step, Randomness(environment=False, policy=False)
         )
         if not coalesce:
-            measurer.meetings = None
+            measurer.state_index = None
         measurements.append(measurer.measure(4)[0])
     assert measurements[0].estimate == measurements[1].estimate
     assert measurements[0].estimate.mean > 0

@@ -67,8 +67,9 @@ def test_a_shorter_perturbation_is_the_beginning_of_a_longer_one() -> None:
     for settings in ({}, {"trial_plan": "paper"}):
         made = planner(enumerable=False, **settings)
         short, long = made.plan(4), made.plan(16)
-        for trial in range(10):
+        for trial in range(12):
             np.testing.assert_array_equal(short.uniforms(trial), long.uniforms(trial)[:4])
+        assert len({long.uniforms(trial).tobytes() for trial in range(12)}) == 12
 
 
 def test_stratified_estimates_are_unbiased_and_sharper() -> None:

@@ -1,4 +1,4 @@
-"""Episodes, points and trials in worlds small enough to follow by hand."""
+"""Episodes, points and trials in worlds small enough to work out on paper."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from helpers.runners import Counting, runner_in
 from helpers.worlds import TableWorld, always_first, branching, chain
 
 from safemargin.core.records import EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
-from safemargin.environments.exploration import Walker
+from safemargin.environments.exploration import Explorer
 from safemargin.errors import EnvironmentFault, PolicyFault
 from safemargin.policies import load_policy
 from safemargin.policies.base import Memory, Policy, batch_of
-from safemargin.policies.proxies import Proxy, proxies_for
+from safemargin.policies.proxies import Proxy
 
 KEY = EpisodeKey("natural", 0)
-NOTHING = np.empty((0, 1))
-
-
-def runner_in(env: gym.Env[Any, Any], policy: Any = always_first, **settings: Any) -> Runner:
-    loaded = load_policy(policy, kind=None if isinstance(policy, Policy) else "logits")
-    return Runner(make_simulator(env), loaded, Settings(**settings), proxies_for(loaded.kind))
 
 
 def test_an_episode_is_recorded_step_by_step() -> None:
@@ -59,7 +54,7 @@ def test_an_opening_is_random_recorded_and_replayed() -> None:
     assert openings == set(range(7))
 
 
-def test_discounting_by_hand_and_without_rounding() -> None:
+def test_discounting_is_exactly_rounded() -> None:
     runner = runner_in(TableWorld(chain(5)), gamma=0.5, horizon_error=0.05, n_values=(1,))  # 5
     assert runner.discounted([1, 2, 4, 8, 16, 1000]) == 1 + 1 + 1 + 1 + 1
     assert runner.discounted([]) == 0
@@ -85,23 +80,6 @@ def test_a_world_that_does_not_repeat_itself_is_noticed() -> None:
         runner.go_to(episode, 4)
 
 
-class Counting(Policy):
-    """A recurrent policy: prefers action 1 in every third step that it has lived through."""
-
-    kind = "logits"
-    identity = "counting"
-    description = "counting"
-
-    def initial_memory(self, batch: int) -> Memory:
-        return (np.zeros((batch, 1)),)
-
-    def scores(self, observations: Any, memory: Memory = None) -> Any:
-        assert memory is not None
-        lived = memory[0] + 1
-        turn = (lived[:, 0] % 3 == 0).astype(np.float32)
-        return np.stack([1 - turn, turn], axis=1), (lived,)
-
-
 def test_a_recurrent_policy_remembers_through_points_and_perturbations() -> None:
     runner = runner_in(TableWorld(branching(40)), Counting())
     episode = runner.run_episode(KEY)
@@ -111,11 +89,11 @@ def test_a_recurrent_policy_remembers_through_points_and_perturbations() -> None
         assert runner.repeats(point, episode, step)
 
 
-class Own(Policy):
-    """Answers what the test tells it, from the third state of a chain on."""
+class Custom(Policy):
+    """Returns a given answer from the third state of a chain on."""
 
     kind = "q"
-    identity = description = "own"
+    identity = description = "custom"
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -127,33 +105,36 @@ class Own(Policy):
 
 
 @pytest.mark.parametrize(
-    ("answer", "sentence"),
+    ("answer", "message"),
     [
         (lambda: (np.array([[1.0, np.nan]]), None), r"finite numbers, got \[1.0, nan\]"),
         (lambda: (np.zeros(2), None), r"for a batch of 1, got shape \[2\]"),
-        (lambda: np.zeros((1, 2)), r"policy own: scores\(\) raised ValueError: not enough values"),
-        (lambda: {}["weights"], r"policy own: scores\(\) raised KeyError: 'weights'"),
+        (
+            lambda: np.zeros((1, 2)),
+            r"custom: scores\(\) raised ValueError: not enough values",
+        ),
+        (lambda: {}["weights"], r"policy custom: scores\(\) raised KeyError: 'weights'"),
     ],
 )
-def test_scores_of_a_policy_of_ones_own_are_examined(answer: Any, sentence: str) -> None:
-    runner = runner_in(TableWorld(chain(5)), Own(answer))
-    with pytest.raises(PolicyFault, match=sentence):
+def test_the_scores_of_a_custom_policy_are_checked(answer: Any, message: str) -> None:
+    runner = runner_in(TableWorld(chain(5)), Custom(answer))
+    with pytest.raises(PolicyFault, match=message):
         runner.run_episode(KEY)
-    with pytest.raises(PolicyFault, match=sentence):
+    with pytest.raises(PolicyFault, match=message):
         runner.scores([np.eye(6)[4]], [None])
-    walker = Walker(runner.simulator.env, runner.policy, 0, random_share=0)
-    with pytest.raises(PolicyFault, match=sentence):
-        walker(runner.simulator)  # where the episode broke off
+    explorer = Explorer(runner.simulator.env, runner.policy, 0, random_share=0)
+    with pytest.raises(PolicyFault, match=message):
+        explorer(runner.simulator)  # where the episode broke off
 
 
-def test_scores_of_a_policy_of_ones_own_are_recorded_as_float32() -> None:
-    runner = runner_in(TableWorld(chain(5)), Own(lambda: ([[1.0, 0.1]], None)))
+def test_the_scores_of_a_custom_policy_are_recorded_as_float32() -> None:
+    runner = runner_in(TableWorld(chain(5)), Custom(lambda: ([[1.0, 0.1]], None)))
     episode = runner.run_episode(KEY)
     assert episode.scores.dtype == np.float32
     assert runner.repeats(runner.go_to(episode, 2), episode, 2)
 
 
-def test_proxies_of_ones_own_see_history_and_n() -> None:
+def test_custom_proxies_see_history_and_n() -> None:
     def states_seen(scores: np.ndarray, history: list[np.ndarray], n: int | None) -> float:
         return sum(1 + float(np.argmax(observation)) for observation in history) + (n or 0)
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.jobs import Kill, a_job, episodes_of, keys, worker_pids
+from helpers.jobs import Kill, a_job, episodes_of, keys, wait_until, worker_pids
 from helpers.paths import TESTS
 from helpers.studies import contents, create
 from helpers.worlds import make_branching
@@ -76,7 +75,7 @@ def test_every_engine_gives_the_same_pieces(make: MakeEngine, way: dict[str, Any
     reference = LocalEngine(a_job())
     expected = episodes_of(reference, 7)
     found = episodes_of(engine, 7)
-    assert set(found) == set(expected)
+    assert set(found) == set(expected) == set(keys(7))
     for key, episode in expected.items():
         assert found[key].fingerprint == episode.fingerprint
 
@@ -91,8 +90,10 @@ def test_every_engine_gives_the_same_pieces(make: MakeEngine, way: dict[str, Any
             for piece in one.run(tasks)
         }
 
-    assert measured(engine) == measured(reference)
-    assert len(measured(engine)) == 10  # and an engine can be used again
+    expected_measurements = measured(reference)
+    assert len(expected_measurements) == 10
+    assert measured(engine) == expected_measurements
+    assert measured(engine) == expected_measurements  # an engine can be used again
 
 
 @pytest.mark.parametrize("name", APART)
@@ -111,7 +112,9 @@ def test_kill_9_of_workers_in_the_middle_of_a_study(
 def test_idle_workers_that_died_are_replaced(make: MakeEngine, name: str) -> None:
     engine = make(a_job(), name, workers=2)
     assert set(episodes_of(engine, 6)) == set(keys(6))
-    for pid in worker_pids(engine):
+    pids = worker_pids(engine)
+    assert len(pids) == 2
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
     assert set(episodes_of(engine, 6)) == set(keys(6))
 
@@ -223,9 +226,7 @@ def test_workers_leave_when_the_driver_is_killed(
             """
             import sys
             sys.path[:0] = [sys.argv[1]]
-            from helpers.jobs import a_job
-            from helpers.jobs import keys
-            from helpers.jobs import worker_pids
+            from helpers.jobs import a_job, keys, worker_pids
             from safemargin.engines import EpisodeTask, make_engine
 
             engine = make_engine(a_job(), sys.argv[2], workers=2)
@@ -250,10 +251,7 @@ def test_workers_leave_when_the_driver_is_killed(
 
 
 def wait_for_the_end_of(pids: list[int]) -> None:
-    deadline = time.monotonic() + 20
-    while any(_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, "a worker outlived its engine"
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(_alive, pids)), "a worker outlived its engine", seconds=60)
 
 
 def _alive(pid: int) -> bool:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
-from helpers.commands import SLOW_ENVIRONMENT, let_ctrl_c_through
 from helpers.commands import collect as collect_arguments
-from helpers.jobs import a_job, episodes_of, keys
+from helpers.commands import let_ctrl_c_through
+from helpers.jobs import ENOUGH, a_job, episodes_of, keys, wait_until
 from helpers.paths import TESTS
 from helpers.studies import contents, estimates_in
 from helpers.worlds import make_branching
@@ -33,7 +33,7 @@ OWN_RAY = """
 import logging, os, signal, sys
 sys.path[:0] = [sys.argv[2]]
 from pathlib import Path
-from helpers.jobs import Kill
+from helpers.jobs import Kill, make_gated
 from helpers.studies import create
 
 def state():
@@ -44,7 +44,7 @@ import safemargin.engines.ray
 before = state()
 folder = Path(sys.argv[1])
 kill = Kill(folder / "deaths", 1)
-with create(folder / "study", kill.world()) as study, kill:
+with create(folder / "study", kill.world(lambda: make_gated(str(folder)))) as study, kill:
     print("collecting", flush=True)
     study.collect(natural=14, spread=12, workers=2, engine="ray")
 assert state() == before
@@ -63,17 +63,15 @@ def test_a_ray_of_its_own_survives_kill_9_of_driver_and_worker_quietly(
     plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     plain["HOME"] = str(tmp_path)
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, env=plain)
-    deadline = time.monotonic() + 120
-    while estimates_in(tmp_path / "study") < 12:
-        assert time.monotonic() < deadline
-        assert driver.poll() is None, "it finished before it could be killed"
-        time.sleep(0.005)
+    wait_until(
+        lambda: estimates_in(tmp_path / "study") >= ENOUGH or driver.poll() is not None,
+        "the study did not come halfway",
+    )
     driver.kill()
     driver.communicate()
-    assert 12 <= estimates_in(tmp_path / "study") < 78
-    for left in (tmp_path / "deaths").iterdir():
-        left.unlink()
-    (tmp_path / "deaths").rmdir()
+    assert ENOUGH <= estimates_in(tmp_path / "study") < 78
+    shutil.rmtree(tmp_path / "deaths")
+    (tmp_path / "open").touch()
     again = subprocess.run(command, capture_output=True, text=True, timeout=120, env=plain)
     assert (again.returncode, again.stdout, again.stderr) == (0, "collecting\ndone\n", "")
     assert contents(tmp_path / "study") == contents(finished)
@@ -83,32 +81,38 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
     ray_cluster: str, tmp_path: Path
 ) -> None:
     options = ["--engine", "ray", "--address", ray_cluster, "--workers", "2"]
-    arguments = collect_arguments(tmp_path / "a", *options, environment=SLOW_ENVIRONMENT)
+    gate = ["--env-arg", f"folder={tmp_path}"]
+    arguments = collect_arguments(
+        tmp_path / "study", *options, *gate, environment="helpers.jobs:make_gated"
+    )
     command = [sys.executable, "-m", "safemargin", *arguments]
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
         text=True,
+        env=environment,
         start_new_session=True,
         preexec_fn=let_ctrl_c_through,
     )
-    deadline = time.monotonic() + 120
-    while estimates_in(tmp_path / "a") < 5:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_until(
+        lambda: estimates_in(tmp_path / "study") >= ENOUGH or process.poll() is not None,
+        "the study did not come halfway",
+    )
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does it
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip() == (
-        "stopped; all that was finished is kept, run the same command again to go on"
+        "stopped; everything finished so far is kept, run the same command again to continue"
     )
-    assert 5 <= estimates_in(tmp_path / "a") < 78
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ENOUGH <= estimates_in(tmp_path / "study") < 78
+    (tmp_path / "open").touch()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert (again.returncode, again.stderr) == (0, "")
-    arguments = collect_arguments(tmp_path / "b", environment=SLOW_ENVIRONMENT)
-    here = [sys.executable, "-m", "safemargin", *arguments]
+    here = [sys.executable, "-m", "safemargin", *collect_arguments(tmp_path / "here")]
     assert subprocess.run(here, capture_output=True, timeout=120).returncode == 0
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "study") == contents(tmp_path / "here")
 
 
 # -- addresses that lead nowhere -----------------------------------------------------------------
@@ -159,6 +163,7 @@ def test_a_cluster_without_a_free_place(ray_in_use: None, monkeypatch: pytest.Mo
 
     greedy = ray.remote(num_cpus=3)(Greedy).remote()
     ray.get(greedy.here.remote())
+    wait_until(lambda: not ray.available_resources().get("CPU"), "the cluster still has free CPUs")
     monkeypatch.setattr(engine_module, "START_SECONDS", 1.0)
     engine = RayEngine(a_job(), 2)
     with pytest.raises(EngineFault, match="within 1 s: the cluster has 3 CPUs .* of which 0 CPUs"):
@@ -175,7 +180,7 @@ def test_a_part_of_a_gpu_for_each_worker(ray_in_use: None) -> None:
         actor.handle.__ray_call__.remote(lambda _: os.environ["CUDA_VISIBLE_DEVICES"])
         for actor in engine._actors
     ]
-    assert set(ray.get(seen)) == {"0"}
+    assert ray.get(seen) == ["0", "0"]
     engine.close()
 
 

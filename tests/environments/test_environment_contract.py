@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from safemargin.environments import (
-    ActionSource,
     EnvironmentSpec,
     Simulator,
     Snapshot,
@@ -18,6 +17,7 @@ from safemargin.environments import (
     make_simulator,
     same,
 )
+from safemargin.environments.identity import ActionSource
 
 ATARI = ["pong", "beam_rider", "breakout", "qbert", "freeway", "seaquest"]
 CLASSIC = [

@@ -109,7 +109,7 @@ def test_a_function_that_can_be_found_has_a_text(monkeypatch: pytest.MonkeyPatch
         ("CartPol-v1", "environment 'CartPol-v1' is unknown; did you mean 'CartPole-v1'"),
         ("NoSuchThing-v3", "environment 'NoSuchThing-v3' is unknown"),
         ("NoSpace/Thing-v3", "environment 'NoSpace/Thing-v3' is unknown"),
-        ("", "expected an id such as 'CartPole-v1', got ''"),
+        ("", "expected an id, e.g. 'CartPole-v1', got ''"),
         ("no_such_module:make", "no module named 'no_such_module' can be imported"),
         ("no_such_module:Thing-v0", "environment 'no_such_module:Thing-v0' is unknown"),
         ("no/such/file.py:make", "there is no file no/such/file.py"),
@@ -128,9 +128,9 @@ def test_unknown_names_are_answered_with_a_sentence(text: str, message: str, fac
 def test_arguments_are_checked() -> None:
     with pytest.raises(InvalidInput, match="plain values"):
         EnvironmentSpec.parse("CartPole-v1", {"a": object()})
-    with pytest.raises(InvalidInput, match="must be values with names, got 'x'"):
+    with pytest.raises(InvalidInput, match="must be a mapping of names to values, got 'x'"):
         EnvironmentSpec.parse("CartPole-v1", "x")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="does not say which one"):
+    with pytest.raises(InvalidInput, match="does not name one"):
         EnvironmentSpec.from_json('{"env": "CartPole-v1"}')
     with pytest.raises(InvalidInput, match="could not be made: TypeError"):
         EnvironmentSpec.parse("CartPole-v1", {"no_such_option": 1}).make()

@@ -1,4 +1,4 @@
-"""Jobs for engines, and workers that die."""
+"""Jobs for engines, and workers that are stopped or killed at a chosen point."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from typing import Any
 
 import gymnasium as gym
 
-from helpers.studies import POLICY
+from helpers.studies import POLICY, estimates_in
 from helpers.worlds import make_branching
 from safemargin.core.records import Episode, EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import Randomness
-from safemargin.engines import (
-    Engine,
-    EpisodeTask,
-    Job,
-)
+from safemargin.engines import Engine, EpisodeTask, Job
 from safemargin.environments import EnvironmentSpec
 from safemargin.policies.proxies import proxies_for
 
@@ -51,7 +47,7 @@ def episodes_of(engine: Engine, count: int) -> dict[EpisodeKey, Episode]:
 
 
 def worker_pids(engine: Any) -> list[int]:
-    """The processes of an engine's workers; those of Ray tell it after what they are doing."""
+    """The process ids of an engine's workers; Ray's answer once they have finished their tasks."""
     if hasattr(engine, "_workers"):
         return [worker.process.pid for worker in engine._workers]
     import ray
@@ -61,16 +57,28 @@ def worker_pids(engine: Any) -> list[int]:
     return pids
 
 
+def wait_until(condition: Callable[[], object], otherwise: str, *, seconds: float = 120) -> None:
+    """Wait for a condition; fail with `otherwise` if it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.01)
+
+
 class Kill:
-    """Kills workers in the middle of a task, once each has told that it has come there."""
+    """Kills workers in the middle of a task, each once it has reported that it is there."""
 
     def __init__(self, folder: Path, deaths: int) -> None:
-        self.folder, self.deaths = folder, deaths
+        self.reports = [folder / str(number) for number in range(deaths)]
+        self._killed: list[int] = []
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         folder.mkdir()
 
-    def world(self) -> Callable[[], gym.Env[Any, Any]]:
-        """Like make_branching, but a few workers lie down in their 150th step and wait."""
-        folder, deaths, driver = self.folder, self.deaths, os.getpid()
+    def world(
+        self, make: Callable[[], gym.Env[Any, Any]] = make_branching
+    ) -> Callable[[], gym.Env[Any, Any]]:
+        """Make environments in which a few workers stop at their 150th step, to be killed."""
+        reports, driver = self.reports, os.getpid()
         steps = 0
 
         class Waiting(gym.Wrapper[Any, Any, Any, Any]):
@@ -78,27 +86,58 @@ class Kill:
                 nonlocal steps
                 steps += os.getpid() != driver
                 if steps == 150:
-                    for number in range(deaths):
+                    for report in reports:
                         try:
-                            with open(folder / str(number), "x") as file:
-                                file.write(str(os.getpid()))
+                            file = open(report, "x")  # noqa: SIM115 — closed below
                         except FileExistsError:
                             continue
-                        time.sleep(60)
+                        with file:
+                            file.write(f"{os.getpid()}\n")
+                        threading.Event().wait(120)
+                        raise RuntimeError("nobody killed this worker")
                 return super().step(action)
 
-        return lambda: Waiting(make_branching())
+        return lambda: Waiting(make())
 
     def __enter__(self) -> Kill:
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._thread.start()
         return self
 
     def _watch(self) -> None:
-        for number in range(self.deaths):
-            while not (self.folder / str(number)).exists():
-                time.sleep(0.01)
-            time.sleep(0.05)  # it is written
-            os.kill(int((self.folder / str(number)).read_text()), signal.SIGKILL)
+        for report in self.reports:
+            wait_until(
+                lambda report=report: report.exists() and report.read_text().endswith("\n"),
+                "no worker came to where it is to be killed",
+                seconds=600,
+            )
+            pid = int(report.read_text())
+            os.kill(pid, signal.SIGKILL)
+            self._killed.append(pid)
 
-    def __exit__(self, *_: object) -> None:
-        assert len(list(self.folder.iterdir())) == self.deaths
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._thread.join(10)
+            assert len(self._killed) == len(self.reports)
+
+
+ENOUGH = 12
+"""Workers of a gated environment stop once their study holds this many estimates."""
+
+
+class Gated(gym.Wrapper[Any, Any, Any, Any]):
+    """Stops its worker from the study's 12th estimate on, until the file `open` exists."""
+
+    def __init__(self, env: gym.Env[Any, Any], folder: str) -> None:
+        super().__init__(env)
+        self.folder = folder
+
+    def reset(self, **given: Any) -> Any:
+        folder = Path(self.folder)
+        if estimates_in(folder / "study") >= ENOUGH:
+            wait_until((folder / "open").exists, "nobody opened the gate", seconds=600)
+        return self.env.reset(**given)
+
+
+def make_gated(folder: str) -> gym.Env[Any, Any]:
+    """Like make_branching, for a study in `folder`/study that is to be interrupted halfway."""
+    return Gated(make_branching(), folder)

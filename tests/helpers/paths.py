@@ -7,3 +7,5 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 WORLDS = TESTS / "helpers" / "worlds.py"
+DATA = TESTS / "data"
+"""Files that earlier versions of safemargin wrote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 from pathlib import Path
@@ -29,20 +30,21 @@ def create(path: Path, env: Any = make_branching, policy: Any = POLICY, **more: 
     return sm.Study.create(path, env, policy, more.pop("settings", SETTINGS), **more)
 
 
+def select(folder: Path, sql: str) -> list[Any]:
+    """The rows of a query, read with plain SQL."""
+    with contextlib.closing(sqlite3.connect(folder / DATABASE)) as plain:
+        return plain.execute(sql).fetchall()
+
+
 def contents(path: Path) -> dict[str, list[Any]]:
     """Everything in a study that must not depend on how it was collected."""
-    with sqlite3.connect(path / DATABASE) as plain:
-        return {
-            table: sorted(plain.execute(f"SELECT * FROM {table}").fetchall()) for table in TABLES
-        }
+    return {table: sorted(select(path, f"SELECT * FROM {table}")) for table in TABLES}
 
 
 def estimates_in(path: Path) -> int:
     if not (path / DATABASE).exists():
         return 0
-    with sqlite3.connect(path / DATABASE) as plain:
-        count: int = plain.execute("SELECT COUNT(*) FROM estimates").fetchone()[0]
-    return count
+    return int(select(path, "SELECT COUNT(*) FROM estimates")[0][0])
 
 
 def damaged(study: Path, target: Path, *statements: str) -> Path:

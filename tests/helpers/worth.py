@@ -1,7 +1,7 @@
 """What the bounds are worth under laws with known truth, as tables.
 
-python tests/slow/worth.py            # the tables of docs/methods.md (about half an hour)
-python tests/slow/worth.py --studies 4
+To print the tables of docs/methods.md, which takes about half an hour (less with `--studies 4`):
+PYTHONPATH=src:tests python tests/helpers/worth.py
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Line:
 def line(
     law: str, moments: int, confidence: float, method: str, studies: int, **options: Any
 ) -> Line:
-    """Fit so many studies (the same for every method) and judge each fit exactly."""
+    """Fit this many studies (the same for every method) and judge each fit exactly."""
     rng = np.random.default_rng([moments, sorted(LAWS).index(law)])
     worths = []
     for _ in range(studies):

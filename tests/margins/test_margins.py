@@ -305,11 +305,13 @@ def test_saving_leaves_the_old_file_whole_when_it_fails(
 def test_saving_where_it_cannot(tmp_path: Path) -> None:
     with pytest.raises(MarginsFileError, match="cannot be written: No such file or directory"):
         fitted().save(tmp_path / "nowhere" / "margins.json")
-    with pytest.raises(InvalidInput, match="hold something JSON cannot"):
+    with pytest.raises(InvalidInput, match="hold something that JSON cannot"):
         fitted(settings={"gamma": math.nan}).save(tmp_path / "margins.json")
-    with pytest.raises(InvalidInput, match="hold something JSON cannot"):
+    with pytest.raises(InvalidInput, match="hold something that JSON cannot"):
         fitted(settings={"gamma": object()}).save(tmp_path / "margins.json")
-    with pytest.raises(InvalidInput, match="hold something JSON cannot: .*surrogates not allowed"):
+    with pytest.raises(
+        InvalidInput, match="hold something that JSON cannot: .*surrogates not allowed"
+    ):
         fitted(settings={"gamma": "\udcff"}).save(tmp_path / "margins.json")
     assert os.listdir(tmp_path) == []
 
@@ -319,7 +321,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.json"
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        with pytest.raises(MarginsFileError, match=r"cut.json is not whole JSON.*fit again"):
+        with pytest.raises(MarginsFileError, match=r"cut.json is not valid JSON.*fit again"):
             Margins.load(path)
 
 
@@ -349,10 +351,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         ([1, 2], "not a margins file"),
         ({}, "not a margins file"),
         (changed(format="other"), "not a margins file"),
-        (changed(version=4), "its version is 4 and this safemargin reads versions 1 to 3; inst"),
+        (changed(version=4), "its version is 4 and this safemargin reads versions 1 to 3; install"),
         (changed(estimand="median"), "the estimand 'median' is unknown; did you mean 'mean'"),
-        (changed(estimand=None), "'estimand' must be a str, not None"),
-        (changed(version="1"), "'version' must be a int, not '1'"),
+        (changed(estimand=None), "'estimand' must be of type str, not None"),
+        (changed(version="1"), "'version' must be of type int, not '1'"),
         (changed(upper=[[1.0]]), r"grid and upper must both be \[3 n, bins\]"),
         (changed(upper=[[1.0], [1.0, 2.0]]), "'upper' must hold equal rows"),
         (changed(upper=[["a"] * 4] * 3), "'upper' holds 'a' where a number belongs"),
@@ -364,16 +366,16 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(n_values=[4, 2, 1]), "increasing whole numbers"),
         (changed(n_values=["a"]), "increasing whole numbers"),
         (changed(confidence=1.5), "confidence must lie between 0 and 1, got 1.5"),
-        (changed(policy="agent"), "'policy' must be a dict, not 'agent'"),
-        (changed(looks_at_n=0), "'looks_at_n' must be a bool, not 0"),
+        (changed(policy="agent"), "'policy' must be of type dict, not 'agent'"),
+        (changed(looks_at_n=0), "'looks_at_n' must be of type bool, not 0"),
         ({"format": FORMAT, "version": 1}, "the entry 'n_values' is missing"),
-        (changed(details={"notes": 5}), "the notes in 'details' must be a list of texts, not 5"),
-        (changed(details={"notes": None}), "the notes in 'details' must be a list of texts"),
-        (changed(details={"notes": "few"}), "the notes in 'details' must be a list of texts"),
-        (changed(details={"notes": [1]}), "the notes in 'details' must be a list of texts"),
-        (changed(policy={"identity": 7}), "the identity in 'policy' must be a text, not 7"),
-        (changed(policy={"kind": ["q"]}), r"the kind in 'policy' must be a text, not \['q'\]"),
-        (changed(environment={"identity": []}), "the identity in 'environment' must be a text"),
+        (changed(details={"notes": 5}), "the notes in 'details' must be a list of strings, not 5"),
+        (changed(details={"notes": None}), "the notes in 'details' must be a list of strings"),
+        (changed(details={"notes": "few"}), "the notes in 'details' must be a list of strings"),
+        (changed(details={"notes": [1]}), "the notes in 'details' must be a list of strings"),
+        (changed(policy={"identity": 7}), "the identity in 'policy' must be a string, not 7"),
+        (changed(policy={"kind": ["q"]}), r"the kind in 'policy' must be a string, not \['q'\]"),
+        (changed(environment={"identity": []}), "the identity in 'environment' must be a string"),
         (
             changed(natural_proxies={"count": 10**30, "ranks": [1], "values": [0], "ties": [0]}),
             "the count of natural_proxies is 1000",
@@ -387,7 +389,7 @@ def test_foreign_and_damaged_documents(tmp_path: Path, document: Any, text: str)
     path = tmp_path / "margins.json"
     path.write_text(json.dumps(document))
     if "inf" in text:  # json.dumps writes Infinity, which is not JSON; 1e999 is, and means inf
-        with pytest.raises(MarginsFileError, match="is not whole JSON"):
+        with pytest.raises(MarginsFileError, match="is not valid JSON"):
             Margins.load(path)
         path.write_text(json.dumps(document).replace("Infinity", "1e999"))
     with pytest.raises(MarginsFileError, match=rf"margins.json: .*{text}.*fit again"):
@@ -406,17 +408,22 @@ def test_files_that_are_not_json_at_all(tmp_path: Path) -> None:
             Margins.load(path)
 
 
-def test_margins_deploy_without_scipy_and_matplotlib() -> None:
+def test_a_lookup_loads_no_fitting_code(tmp_path: Path) -> None:
+    path = table().save(tmp_path / "margins.json")
     code = (
-        "import sys, safemargin.margins as m\n"
-        "heavy = {'scipy', 'matplotlib', 'gymnasium', 'onnxruntime', 'torch'} & set(sys.modules)\n"
-        "print(sorted(heavy))"
+        "import sys\n"
+        "from safemargin.margins import Margins\n"
+        f"print(Margins.load({str(path)!r})(1, 0.9))\n"
+        "fitting = {f'safemargin.margins.{name}' for name in\n"
+        "           ('fitting', 'methods', 'density', 'bounds.sample', 'bounds.conformal')}\n"
+        "heavy = {'scipy', 'matplotlib', 'gymnasium', 'onnxruntime', 'torch'}\n"
+        "print(sorted((fitting | heavy) & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == ["4", "[]"]
 
 
 def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_entries_come_back_as_they_were_written(path: Path) -> None:
         assert log.picture(2) is None
         assert [entry.id for entry in log.entries(after=3)] == [4, 5]
         assert [entry.id for entry in log.entries(agent="a", most=2)] == [2, 3]
+        assert list(log.entries(most=0)) == list(log.entries(most=-1)) == []
         with pytest.raises(AuditLogError, match="was opened for reading"):
             log.add("left", "a")
 
@@ -66,7 +67,7 @@ def test_every_kind_has_a_sentence() -> None:
         assert len(text) > 5
 
 
-def test_a_log_goes_on_where_it_was(path: Path) -> None:
+def test_a_log_is_continued_where_it_ended(path: Path) -> None:
     with sm.AuditLog(path, write=True) as log:
         assert log.add("handed-back", "a", person="Ann").id == 6
         assert log.check() == 6
@@ -100,7 +101,7 @@ def test_sqlite_itself_refuses_to_change_the_past(path: Path, statement: str, sa
         ("DELETE FROM entries", "entry 1 is missing, the log is empty"),
     ],
 )
-def test_who_goes_around_the_triggers_is_found_out(
+def test_tampering_behind_the_triggers_is_found(
     path: Path, capsys: pytest.CaptureFixture[str], statement: str, said: str
 ) -> None:
     connection = sqlite3.connect(path)
@@ -116,7 +117,7 @@ def test_who_goes_around_the_triggers_is_found_out(
     pytest.importorskip("fastapi")
     before = path.read_bytes()
     assert main(["watch", "--remote", "--port", "0", "--no-browser", "--log", str(path)]) == 2
-    assert said in capsys.readouterr().err  # no server goes on with such a log
+    assert said in capsys.readouterr().err  # no server continues such a log
     assert path.read_bytes() == before
 
 
@@ -131,18 +132,29 @@ def test_a_log_begins_with_the_start_of_a_server(tmp_path: Path) -> None:
             log.check()
 
 
-def test_the_journal_is_put_in_order(tmp_path: Path) -> None:
+def test_tidy_moves_the_journal_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "watch.db"
     with sm.AuditLog(path, write=True) as log:
         log.add("server-started")
         log.tidy()
         for step in range(300):
             log.add("call", "a", step=step, picture=bytes(20_000))
-        assert path.stat().st_size < 1 << 20  # all is in the journal still
+        assert path.stat().st_size < 1 << 20  # everything is still in the journal
         log.tidy()
         assert path.stat().st_size > 300 * 20_000
         log.add("left", "a")
         assert log.check() == 302
+
+
+def test_a_long_log_is_read_page_by_page(tmp_path: Path) -> None:
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
+        log.add("server-started")
+        for step in range(2100):
+            log.add("call", "ab"[step % 2], step=step)
+        assert log.check() == 2101
+        assert [entry.step for entry in log] == [None, *range(2100)]
+        assert [entry.step for entry in log.entries(agent="b")] == list(range(1, 2100, 2))
+        assert len(list(log.entries(after=3, most=1500))) == 1500
 
 
 def test_one_writer_at_a_time(path: Path) -> None:
@@ -173,14 +185,14 @@ def test_the_log_is_whole_after_kill_9(tmp_path: Path) -> None:
         if int(line) >= 200:
             break
     os.kill(writer.pid, signal.SIGKILL)
-    told = [int(line) for line in writer.stdout.read().split()]
+    printed = [int(line) for line in writer.stdout.read().split()]
     writer.wait()
     writer.stdout.close()
-    last = max([200, *told])
+    last = max([200, *printed])
     with sm.AuditLog(path, write=True) as log:
         steps = [entry.step for entry in log if entry.kind == "action"]
         assert steps == list(range(len(steps)))
-        assert len(steps) > last  # what was said to be written is there
+        assert len(steps) > last  # whatever was confirmed is there
         assert log.check() == len(steps) + 1
         log.add("left", "a")
 
@@ -206,14 +218,14 @@ def test_a_log_that_may_only_be_read_is_read_whole(
     if left == "log":
         assert seen.returncode == 2
         assert f"safemargin: {place} cannot be read where it is: its newest part" in seen.stderr
-        assert "copy the whole folder to such a place" in seen.stderr
+        assert "copy the whole folder to a writable disk" in seen.stderr
         assert seen.stderr.count("\n") == 1
     else:
         assert seen.returncode == 0, seen.stderr
         assert "a left" in seen.stdout
 
 
-def test_what_is_no_log(tmp_path: Path) -> None:
+def test_files_that_are_not_logs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AuditLogError, match="there is no audit log"):
         sm.AuditLog(tmp_path / "none.db")
     with pytest.raises(AuditLogError, match="there is no folder"):
@@ -228,7 +240,7 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
-    with pytest.raises(AuditLogError, match="is no audit log of safemargin"):
+    with pytest.raises(AuditLogError, match="is not an audit log of safemargin"):
         sm.AuditLog(other, write=True)
     with (
         sm.AuditLog(tmp_path / "watch.db", write=True) as log,
@@ -257,7 +269,7 @@ def test_the_command_prints_it(path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "0/8  Ann acted for a: LEFT" in printed.out
     assert "5 entries; none was altered" in printed.err
     assert main(["audit", str(path), "--json", "--agent", "a"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [entry["kind"] for entry in told["entries"]] == ["joined", "call", "taken", "action"]
+    log = json.loads(capsys.readouterr().out)
+    assert [entry["kind"] for entry in log["entries"]] == ["joined", "call", "taken", "action"]
     assert main(["audit", str(path), "--agent", "b"]) == 2
     assert "has no entry of an agent 'b'" in capsys.readouterr().err

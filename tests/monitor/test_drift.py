@@ -12,7 +12,7 @@ import pytest
 from safemargin.errors import InvalidInput, MarginsFileError
 from safemargin.margins.fitting import fit_margins
 from safemargin.margins.lookup import Margins
-from safemargin.margins.natural_proxies import NaturalProxies, one_of_each, summarise
+from safemargin.margins.natural_proxies import NaturalProxies, draw_one_per_episode, summarise
 from safemargin.monitor.drift import DriftTest
 
 
@@ -39,7 +39,7 @@ def test_steps_that_hang_together_make_no_false_alarm() -> None:
     fired = 0
     for _ in range(30):
         episodes = [np.full(50, level) for level in rng.normal(size=200)]
-        test = DriftTest(summarise(one_of_each(episodes, rng)), false_alarms=0.05)
+        test = DriftTest(summarise(draw_one_per_episode(episodes, rng)), false_alarms=0.05)
         fired += any(test.add(level) for level in rng.normal(size=100))
     assert fired <= 5
 
@@ -85,7 +85,7 @@ def test_a_summary_is_small_and_in_order() -> None:
 
 def test_one_decision_of_each_episode() -> None:
     rng = np.random.default_rng(0)
-    drawn = one_of_each([np.array([1.0, 2.0]), np.array([]), np.array([7.0])], rng)
+    drawn = draw_one_per_episode([np.array([1.0, 2.0]), np.array([]), np.array([7.0])], rng)
     assert len(drawn) == 2
     assert drawn[0] in (1, 2)
     assert drawn[1] == 7

@@ -1,4 +1,4 @@
-"""Margins beside an evaluation by Stable-Baselines3."""
+"""Margins during an evaluation by Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_every_step_of_an_evaluation_is_watched(model: Any, environments: int) -
     lengths = evaluate(model, watch, environments, 5)
     assert watch.called_steps == watch.steps == sum(lengths)
     assert watch.lowest_margin == 1
-    shares = [(5 + place) // environments for place in range(environments)]
+    shares = [(5 + index) // environments for index in range(environments)]
     assert sorted((call.environment, call.episode, call.step) for call in watch.calls) == [
-        (place, episode, 0) for place, share in enumerate(shares) for episode in range(share)
+        (index, episode, 0) for index, share in enumerate(shares) for episode in range(share)
     ]
     assert watch.monitor.drift.episodes == 5
     again = evaluate(model, watch, environments, 2)
@@ -58,7 +58,8 @@ def test_every_step_of_an_evaluation_is_watched(model: Any, environments: int) -
 
 def test_nothing_is_called_where_all_is_affordable(model: Any) -> None:
     watch = EvaluationWatch(Monitor(margins(policy={"kind": "q"}), tolerance=1e9), model)
-    evaluate(model, watch, 3, 5)
+    lengths = evaluate(model, watch, 3, 5)
+    assert watch.steps == sum(lengths) > 0
     assert (watch.calls, watch.called_steps) == ([], 0)
 
 

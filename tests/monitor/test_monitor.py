@@ -1,4 +1,4 @@
-"""The monitor: one agent and many alike, hysteresis, pauses, what is refused, and what it needs."""
+"""The monitor: one agent and many, hysteresis, pauses, drift, what it refuses and needs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,24 @@ def test_a_few_decisions_by_hand() -> None:
         "margin 4",
         "margin 2",
         "margin 1, below 2",
-        "margin 2, not yet 4 again",
+        "margin 2, not yet back at 4",
         "margin 4",
         "margin 2",
     ]
     assert watch.steps == 6
     assert watch.step([0.0, 1.0, 0.5]).margin == 2  # lists will do
+
+
+def test_a_report_holds_plain_values_and_a_reason_only_where_it_matters() -> None:
+    watch = monitor()
+    calm, call, unknown = (watch.step(scores(proxy)) for proxy in (0, 2, np.nan))
+    flags = {"call": False, "outside": False, "muted": False, "void": False}
+    assert calm.report() == {"margin": 4, "proxy": 0.0, **flags, "why": ""}
+    expected = {"margin": 1, "proxy": 2.0, **flags, "call": True, "why": "margin 1, below 2"}
+    assert call.report() == expected
+    assert unknown.report()["proxy"] is None
+    assert unknown.report()["why"] == unknown.why
+    assert calm._replace(void=True).report()["why"].startswith("margin 4; the guarantee is void")
 
 
 def test_without_hysteresis_and_with_a_pause() -> None:
@@ -51,7 +63,7 @@ def test_without_hysteresis_and_with_a_pause() -> None:
     said = [watch.step(scores(proxy)) for proxy in (2, 1, 2, 2, 2, 1)]
     assert [each.call for each in said] == [True, False, False, False, True, False]
     assert [each.muted for each in said] == [False, False, True, True, False, False]
-    assert said[2].why == "margin 1, below 2, but the last call is not 2 decisions ago"
+    assert said[2].why == ("margin 1, below 2, but the last call ended fewer than 2 decisions ago")
 
 
 def test_a_call_that_the_end_of_an_episode_cuts_off_is_paused_after_like_any_other() -> None:
@@ -81,15 +93,15 @@ def test_outside_the_fitted_range_is_flagged() -> None:
     shifted.bound.__dict__["grid"] = shifted.bound.grid + 0.5
     low = monitor(shifted).step(scores(0))
     assert (low.margin, low.outside, low.call) == (4, True, False)
-    assert low.why == "q_range 0 lies below 0.5, the lowest the margins were fitted on: " + (
-        "margin 4 as there"
+    assert low.why == (
+        "q_range 0 lies below 0.5, the lowest the margins were fitted on, which has margin 4"
     )
     none = monitor(shifted, below="zero").step(scores(0))
     assert (none.margin, none.outside, none.call) == (0, True, True)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_scores_that_are_no_numbers_call(bad: float) -> None:
+def test_scores_that_are_not_finite_call(bad: float) -> None:
     watch = monitor(pause=100)
     assert watch.step(scores(2)).call
     assert not watch.step(scores(0)).call
@@ -110,7 +122,7 @@ def test_scores_that_are_no_numbers_call(bad: float) -> None:
 
 
 @pytest.mark.parametrize("proxy", ["q_range", "q_variance", "certainty", "log_prob_range"])
-def test_many_agents_are_told_what_each_would_be_told_alone(proxy: str) -> None:
+def test_a_batch_gets_the_same_decisions_as_each_agent_alone(proxy: str) -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(0, 1.5, (200, 5, 3)).astype(np.float32)  # [steps, agents, actions]
     rows[rng.random((200, 5)) < 0.02, 1] = np.nan
@@ -175,7 +187,7 @@ def test_a_gaussian_policy() -> None:
         low, high = np.array([-1.0]), np.array([1.0])
 
     table = margins(proxy="log_prob_range", policy={"kind": "gaussian"})
-    with pytest.raises(InvalidInput, match="needs the box of actions: pass action_space="):
+    with pytest.raises(InvalidInput, match="needs the bounds of its actions: pass action_space="):
         monitor(table)
     watch = monitor(table, action_space=Box)
     one = watch.step(np.array([[0.0], [0.0]]))  # mean 0, deviation 1: (1² − 0²) / 2
@@ -201,14 +213,14 @@ def test_what_runs_must_be_what_was_measured() -> None:
 
 
 def test_proxies_that_need_more_than_scores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="'mine', which is not known here; register it first"):
+    with pytest.raises(InvalidInput, match="'mine', which is unknown here; register it first"):
         monitor(margins(proxy="mine"))
     monkeypatch.setitem(PROXIES, "far", Proxy("far", print, ("q",), history=2))
-    with pytest.raises(InvalidInput, match="'far' needs observations; a monitor takes one that"):
+    with pytest.raises(InvalidInput, match="'far' needs observations; a monitor needs one that"):
         monitor(margins(proxy="far"))
     steep = np.array([[0.0, 1.0], [0.0, 2.0]])
     per_n = Bound((1, 2), steep, steep, 0.95, "paper", looks_at_n=True)
-    with pytest.raises(InvalidInput, match="'late' looks at n; a monitor takes one that needs the"):
+    with pytest.raises(InvalidInput, match="'late' looks at n; a monitor needs one that takes"):
         monitor(Margins(per_n, proxy="late"))
     twice = Proxy("twice", lambda scores, history, n: 2 * scores[1], ("q",))
     monkeypatch.setitem(PROXIES, "twice", twice)
@@ -239,7 +251,7 @@ def test_proxies_that_need_more_than_scores_are_refused(monkeypatch: pytest.Monk
         ({"block": 0}, "block must be at least 1 decision, got 0"),
     ],
 )
-def test_options_that_cannot_be(options: Any, text: str) -> None:
+def test_invalid_options_are_refused(options: Any, text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         monitor(**options)
 
@@ -267,18 +279,18 @@ def test_scores_of_another_shape() -> None:
         ([1.0, None], "scores must be real numbers"),
         (np.array([1j, 0j]), "scores must be real numbers"),
         (np.array([1.0, None]), "scores must be real numbers"),
-        ([[1.0, 2.0], [1.0]], "scores must be numbers, as many for each agent"),
+        ([[1.0, 2.0], [1.0]], "scores must be numbers, equally many for each agent"),
     ],
 )
-def test_scores_that_are_no_real_numbers(wrong: Any, text: str) -> None:
-    begun, many = monitor(), monitor()
-    begun.step(np.zeros(2))
+def test_scores_that_are_not_real_numbers_are_refused(wrong: Any, text: str) -> None:
+    single, many = monitor(), monitor()
+    single.step(np.zeros(2))
     many.step(np.zeros((2, 2)))
-    for watch in (monitor(), begun, many):
+    for watch in (monitor(), single, many):
         with pytest.raises(InvalidInput, match=text):
             watch.step(wrong)
-    assert begun.steps == many.steps == 1
-    assert begun.step([0, 1]).proxy == 1  # other numbers are fine
+    assert single.steps == many.steps == 1
+    assert single.step([0, 1]).proxy == 1  # other numbers are fine
 
 
 def test_listeners_hear_of_calls_and_releases() -> None:
@@ -328,7 +340,7 @@ def test_drift_voids_the_guarantee() -> None:
     assert "their guarantee is void" in drifted.why
 
 
-def test_older_margins_cannot_tell_of_drift() -> None:
+def test_older_margins_cannot_report_drift() -> None:
     watch = monitor()
     watch.step(scores(1))
     watch.end_episode()
@@ -355,8 +367,9 @@ def test_episodes_are_looked_at_in_the_order_they_began() -> None:
     for nobody in ([], (), np.zeros(3, dtype=bool)):
         watch.end_episode(nobody)
     assert watch.drift.episodes == 3
+    refusal = "agents must be indices 0–2 or a boolean mask of length 3"
     for wrong in (3, [True, False], "all", -1, [0, -3], [0.0], [[0], [1, 2]]):
-        with pytest.raises(InvalidInput, match=r"agents must be places below 3 or a mask of 3"):
+        with pytest.raises(InvalidInput, match=refusal):
             watch.end_episode(wrong)
 
 
@@ -392,7 +405,7 @@ def test_every_decision_of_an_episode_is_as_likely_to_be_kept() -> None:
     watch = monitor(table)
     for proxy in np.repeat([[0.0, 1.0, 2.0, 3.0]], 3000, axis=0).T:
         watch.step(np.stack([np.zeros(3000), proxy], axis=1))
-    _, counts = np.unique(watch._draws.kept, return_counts=True)
+    _, counts = np.unique(watch._reservoirs.kept, return_counts=True)
     assert counts.tolist() == pytest.approx([750] * 4, abs=120)
 
 

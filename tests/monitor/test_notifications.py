@@ -1,4 +1,4 @@
-"""Webhooks and commands: what arrives, and that nothing of it holds the monitor up."""
+"""Webhooks and commands: what arrives, and that neither delays the monitor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import http.server
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,14 +64,14 @@ def test_a_webhook_that_fails_is_counted_and_not_raised(server: Any) -> None:
         hook(CALL)
     assert hook.failed == 1
     assert "500" in hook.last_error
-    told: list[str] = []
+    errors: list[str] = []
     with Webhook("http://127.0.0.1:9", timeout=2) as hook:
-        hook.on_failure = lambda notifier: told.append(notifier.last_error)
+        hook.on_failure = lambda notifier: errors.append(notifier.last_error)
         hook(CALL)
         hook(DRIFT)
     assert hook.failed == 2
     assert hook.failing
-    assert [each[:8] for each in told] == ["URLError"] * 2
+    assert [each[:8] for each in errors] == ["URLError"] * 2
 
 
 def test_what_failed_once_may_work_again(tmp_path: Path) -> None:
@@ -103,23 +102,24 @@ def test_a_command_reads_the_event(tmp_path: Path) -> None:
 
 class Slow(Notifier):
     def __init__(self, **options: Any) -> None:
-        self.gate = threading.Event()
+        self.delivering, self.gate = threading.Event(), threading.Event()
         super().__init__(**options)
 
     def deliver(self, event: Event) -> None:
-        self.gate.wait(10)
+        self.delivering.set()
+        self.gate.wait(30)
 
 
-def test_a_flood_is_dropped_and_holds_nobody_up() -> None:
+def test_a_flood_is_dropped_and_delays_nobody() -> None:
     slow = Slow()
-    began = time.monotonic()
+    slow(CALL)
+    assert slow.delivering.wait(30)  # the first event has left the queue
     for _ in range(LONGEST_QUEUE + 50):
         slow(CALL)
-    assert time.monotonic() - began < 1
-    assert 49 <= slow.dropped <= 50
+    assert (slow.delivered, slow.dropped) == (0, 50)  # no call waited for the first delivery
     slow.gate.set()
     slow.close()
-    assert slow.delivered + slow.dropped == LONGEST_QUEUE + 50
+    assert (slow.delivered, slow.dropped) == (LONGEST_QUEUE + 1, 50)
 
 
 def test_a_rate_limit_spares_people_but_not_drift() -> None:
@@ -131,7 +131,7 @@ def test_a_rate_limit_spares_people_but_not_drift() -> None:
     assert (slow.delivered, slow.dropped) == (2, 2)
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(
         InvalidInput, match=r"needs an http:// or https:// address, got 'file:///x'"
     ):

@@ -1,4 +1,4 @@
-"""Oversight in an environment: the wrapper, the generator, and who may act when there is a call."""
+"""Oversight in an environment: the wrapper, the generator, and the overseers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import safemargin as sm
 from safemargin.errors import InvalidInput, StudyMismatch
 from safemargin.margins.natural_proxies import summarise
 from safemargin.monitor.monitor import Monitor
-from safemargin.monitor.overseen import Course
+from safemargin.monitor.overseen import Outcome
 from safemargin.monitor.overseers import Lookahead, OtherPolicy, Terminal
 
 
@@ -40,7 +40,7 @@ def test_without_an_overseer_the_agent_is_only_watched() -> None:
     assert [each["outside"] for each in infos] == [False, False, False, True, True, True]
     assert infos[1]["why"] == "margin 1, below 2"
     assert not any(each["asked"] or each["overruled"] for each in infos)
-    with pytest.raises(InvalidInput, match="has not begun or has ended; reset the environment"):
+    with pytest.raises(InvalidInput, match="has not started or has ended; reset the environment"):
         env.step()
 
 
@@ -95,15 +95,15 @@ def test_episodes_are_counted_and_broken_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_a_seed_leaves_the_game_that_goes_on(seed: int | None) -> None:
-    told: list[str] = []
-    env, monitor = Lives(short_chain(), lives=3), watch(listeners=[lambda e: told.append(e.why)])
+def test_a_seed_abandons_a_game_with_lives_left(seed: int | None) -> None:
+    heard: list[str] = []
+    env, monitor = Lives(short_chain(), lives=3), watch(listeners=[lambda e: heard.append(e.why)])
     for _ in sm.oversee(env, always_first, monitor, seed=0):
         pass
-    told.clear()
+    heard.clear()
     run = sm.oversee(env, always_first, monitor, seed=seed)
     assert next(run).decision.call == (seed is None)  # the call of the last life
-    assert told == ([] if seed is None else ["the episode has ended"])
+    assert heard == ([] if seed is None else ["the episode has ended"])
     overseen = sm.Overseen(Lives(short_chain(), lives=3), always_first, watch())
     overseen.reset(seed=0)
     while not overseen.step()[2]:
@@ -129,14 +129,14 @@ def test_the_generator_takes_answers() -> None:
             seen.append((question.step, question.decision.margin, question.proposed))
             question = run.send(1 if question.step == 3 else None)
     assert seen == [(0, 2, 0), (1, 1, 0), (2, 0, 0), (3, 0, 0)]
-    assert stop.value.value == Course(4, 3.0, True, False, 1, 3, 1)
+    assert stop.value.value == Outcome(4, 3.0, True, False, 1, 3, 1)
     steps = [
         each.step for each in sm.oversee(short_chain(), always_first, watch(), only_calls=True)
     ]
     assert steps == [1, 2, 3, 4, 5]
 
 
-def test_a_generator_that_is_given_up() -> None:
+def test_an_abandoned_generator_does_not_count_for_drift() -> None:
     monitor = Monitor(own_margins(natural_proxies=summarise(np.arange(50.0))), tolerance=1.0)
     run = sm.oversee(short_chain(), always_first, monitor)
     next(run)
@@ -198,7 +198,7 @@ def test_a_lookahead_returns_to_where_it_was() -> None:
         assert env.unwrapped.np_random.bit_generator.state == generator
 
 
-def test_lookaheads_that_cannot_be() -> None:
+def test_invalid_lookaheads_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 1 step and 1 trial, got 0 and 1"):
         Lookahead(always_first, kind="logits", steps=0)
     look = Lookahead(always_first, kind="logits")
@@ -217,8 +217,8 @@ def test_a_person_at_the_terminal() -> None:
     assert person(None, np.array([2.0, 0.0]), decision, env) == 1
     assert shown[0] == "call: margin 1, below 2"
     assert shown[1].split() == ["0", "2"]
-    assert "'up' is no action of Discrete(2)" in shown
-    assert "'7' is no action of Discrete(2)" in shown
+    assert "'up' is not an action of Discrete(2)" in shown
+    assert "'7' is not an action of Discrete(2)" in shown
     assert person(None, np.array([2.0, 0.0]), decision, env) is None
     pendulum = gym.make("Pendulum-v1")
     assert person(None, np.zeros((2, 1)), decision, pendulum).tolist() == [0.5]

@@ -117,7 +117,7 @@ def test_an_object_in_a_module() -> None:
         ("{folder}/neighbour.py:VALUE", r"expected a Policy, a torch module.*got float"),
         ("{folder}/agent.py:q_values", r"say what its scores mean with --scores q"),
         ("{folder}/agent.py:broken", r"expected a Policy.* got int"),
-        ("{folder}", r"is not a kind of file it can read"),
+        ("{folder}", r"is not a kind of file that can be read"),
         ("zoo:cartpol", r"no bundled agent is called 'cartpol'; did you mean 'cartpole'"),
     ],
 )
@@ -151,7 +151,7 @@ def test_an_unknown_kind_is_named() -> None:
         (np.array([[1.0, np.nan]]), r"scores must be finite numbers, got \[1.0, nan\]"),
         (np.array([[1.0, -np.inf]]), r"scores must be finite numbers, got \[1.0, -inf\]"),
         (np.array([[1.0, 1e300]]), r"scores must be finite numbers, got \[1.0, inf\]"),
-        ("text", r"got str that is no array of numbers"),
+        ("text", r"got str that is not an array of numbers"),
     ],
 )
 def test_scores_of_a_function_are_examined(answer: Any, sentence: str) -> None:
@@ -163,7 +163,7 @@ def test_scores_of_a_function_are_examined(answer: Any, sentence: str) -> None:
     ("answer", "sentence"),
     [
         (np.array([[1.0, np.nan]]), r"policy own: scores must be finite numbers, got \[1.0, nan\]"),
-        ("text", "policy own: expected q scores .* got str that is no array of numbers"),
+        ("text", "policy own: expected q scores .* got str that is not an array of numbers"),
     ],
 )
 def test_check_examines_the_scores_of_a_policy_of_ones_own(answer: Any, sentence: str) -> None:
@@ -183,7 +183,9 @@ def test_observations_that_make_no_array_are_told_in_one_sentence() -> None:
         action_space = gym.spaces.Discrete(2)
         observation_space = gym.spaces.Tuple(gym.spaces.Box(0, 1, (size,)) for size in (2, 3))
 
-    with pytest.raises(PolicyFault, match=r"observations of Tuple.* make no array; flatten them"):
+    with pytest.raises(
+        PolicyFault, match=r"observations of Tuple.* do not form an array; flatten them"
+    ):
         load_policy(lambda observations: observations, kind="q").check(Parts())
 
 

@@ -36,9 +36,11 @@ def test_kind_is_asked_then_metadata_then_output_name(
     assert load_policy(path, kind=asked).kind == kind
 
 
-def test_an_output_that_tells_nothing_needs_a_kind(tmp_path: Path) -> None:
+def test_an_output_with_an_unknown_name_needs_a_kind(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "agent.onnx", output="dense_3")
-    with pytest.raises(InvalidInput, match=r"outputs dense_3 do not tell .* pass --scores q or"):
+    with pytest.raises(
+        InvalidInput, match=r"outputs dense_3 do not say what the scores mean; pass --scores q or"
+    ):
         load_policy(path)
 
 

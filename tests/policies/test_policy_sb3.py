@@ -136,7 +136,9 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         load_policy(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("data", json.dumps({"gamma": 0.9}))
-    with pytest.raises(InvalidInput, match="does not tell its algorithm; name it as 'sb3:ppo:"):
+    with pytest.raises(
+        InvalidInput, match="does not say which algorithm made it; name it as 'sb3:ppo:"
+    ):
         load_policy(path)
     with pytest.raises(InvalidInput, match="the algorithm 'dqnn' is unknown; did you mean 'dqn'"):
         load_policy(f"sb3:dqnn:{path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -39,18 +40,18 @@ def test_clips_and_a_contact_sheet(
     folder = tmp_path / "clips"
     arguments = ["highlights", str(drawn_study), "--top", "3", "-o", str(folder), "--apart", "8"]
     assert main([*arguments, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["clips"]) == 3
-    for clip, moment in zip(told["clips"], told["moments"], strict=True):
+    written = json.loads(capsys.readouterr().out)
+    assert len(written["clips"]) == 3
+    for clip, moment in zip(written["clips"], written["moments"], strict=True):
         assert Path(clip).name.endswith(f"{moment['episode']}-step-{moment['step']}.mp4")
         about, frames = read_video(clip)
         assert "Video: h264" in about
         assert "yuv420p" in about
         assert "20 fps" in about
         assert frames > HELD * 20
-    with Image.open(told["contact_sheet"]) as sheet:
+    with Image.open(written["contact_sheet"]) as sheet:
         assert sheet.width > sheet.height > 200
-    margins = [moment["margin"] for moment in told["moments"]]
+    margins = [moment["margin"] for moment in written["moments"]]
     assert margins == sorted(margins)
 
 
@@ -61,11 +62,13 @@ def test_moments_are_the_lowest_margins_apart_from_each_other(drawn_study: Path)
         assert len({(each.margin, -each.proxy) for each in found}) == len(found)
         assert found == sorted(found, key=lambda each: (each.margin or 0, -each.proxy))
         assert not any(each.outside for each in found)
-        for one in found:
-            assert one.margin == margins(one.proxy, 1.0)
-            for other in found:
-                if other is not one and other.episode == one.episode:
-                    assert abs(other.step - one.step) >= 5
+        assert all(each.margin == margins(each.proxy, 1.0) for each in found)
+        distances = [
+            abs(one.step - other.step)
+            for one, other in itertools.combinations(found, 2)
+            if one.episode == other.episode
+        ]
+        assert min(distances) >= 5
 
 
 def test_above_every_measured_proxy_comes_last(
@@ -103,12 +106,12 @@ def test_above_every_measured_proxy_comes_last(
             int(
                 (recordings.open(each.name).episode.proxies["log_prob_range"][span] > highest).sum()
             )
-            for each in recordings.outlines()
+            for each in recordings.summaries()
             for span in [slice(each.opening, each.steps - study.settings.excluded_steps)]
         )
         total = sum(
             each.steps - study.settings.excluded_steps - each.opening
-            for each in recordings.outlines()
+            for each in recordings.summaries()
         )
     assert written.notes[0] == (
         f"{steps:,} of {total:,} steps lie above every measured proxy, so nothing is promised "
@@ -128,7 +131,7 @@ def test_a_contact_sheet_wastes_no_room() -> None:
     assert bright > 0.6  # pictures of 240 × 160, and two lines of text below
 
 
-def test_clips_of_an_earlier_run_are_told_of(drawn_study: Path, tmp_path: Path) -> None:
+def test_clips_of_an_earlier_run_are_reported(drawn_study: Path, tmp_path: Path) -> None:
     old = tmp_path / "09-natural-3-0-step-12.mp4"
     old.write_bytes(b"a clip")
     with sm.Study.open(drawn_study) as study:
@@ -144,7 +147,9 @@ def test_too_few_moments_for_margins(drawn_study: Path, tmp_path: Path) -> None:
     assert "the proxy alone decides: no bound, so every margin is 0" in written.notes[0]
 
 
-def test_bad_input(drawn_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_are_refused(
+    drawn_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with sm.Study.open(drawn_study) as study:
         with pytest.raises(InvalidInput, match="top must be at least 1, got 0"):
             write_highlights(study, tmp_path, top=0)

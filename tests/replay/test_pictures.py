@@ -30,7 +30,7 @@ from safemargin.replay import stills
 from safemargin.replay.films import Films
 from safemargin.replay.pictures import Camera, encode
 from safemargin.replay.recordings import Recordings
-from safemargin.replay.stills import Wanted, take_stills
+from safemargin.replay.stills import StillRequest, take_stills
 
 DRAWN = EnvironmentSpec.parse(f"{WORLDS}:make_drawn")
 
@@ -72,6 +72,10 @@ def test_later_lives_are_reached_through_the_earlier_ones(tmp_path: Path) -> Non
         study.collect(5, 0, workers=1)
         recordings = Recordings(study)
         assert recordings.title("natural-1-2") == "natural 1, life 3"
+        assert recordings.find("natural 1, life 3") == recordings.find("1 life 3") == "natural-1-2"
+        for wrong in ("natural 1, life 0", "natural 1, life 4"):
+            with pytest.raises(InvalidInput, match="has no episode"):
+                recordings.find(wrong)
         recording = recordings.open("natural-1-2")
         assert len(recording.earlier_lives) == 2
         camera = Camera(study.environment_spec)
@@ -135,7 +139,7 @@ def test_without_pictures_there_is_a_reason(spec: EnvironmentSpec, reason: str) 
     ],
 )
 def test_mujoco_without_opengl_gets_one_sentence(backend: str | None, cure: str) -> None:
-    """In a process of its own: what MuJoCo says there comes from its libraries, or kills it."""
+    """In a separate process: MuJoCo's libraries may print to it, or kill it."""
     pytest.importorskip("mujoco")
     code = (
         "from safemargin.environments import EnvironmentSpec\n"
@@ -170,7 +174,7 @@ def test_films_fill_up_and_make_room(recordings: Recordings) -> None:
         films.close()
 
 
-def test_films_tell_why_there_are_none(recordings: Recordings) -> None:
+def test_films_say_why_there_are_none(recordings: Recordings) -> None:
     films = Films(lambda: Camera(EnvironmentSpec.parse(make_branching)))
     with pytest.raises(NoPictures, match="does not take render_mode"):
         films.picture(recordings.open("natural-0-0"), 0)
@@ -196,8 +200,8 @@ def test_recordings_are_found_by_what_people_type(recordings: Recordings) -> Non
     with pytest.raises(InvalidInput, match="has no episode '400'; it has natural 0 to"):
         recordings.find("400")
     assert recordings.find("natural: 4") == recordings.find(" 4.0 ") == "natural-4-0"
-    asked = "ask for a number (of the natural ones), 'spread 3', or a name such as natural-17-0"
-    known = {outline.name for outline in recordings.outlines()}
+    asked = "give a number (of a natural episode), 'spread 3', or a name like natural-17-0"
+    known = {summary.name for summary in recordings.summaries()}
     assert {"spread-3-0", "spread-1-0", "spread-2-0"} <= known
     for wrong in ("banana 3", "-1", "seed 2", "natural-3-1", "spread", "", "3 0 0", "9" * 5000):
         with pytest.raises(InvalidInput, match="has no episode ") as refused:
@@ -208,10 +212,10 @@ def test_recordings_are_found_by_what_people_type(recordings: Recordings) -> Non
 def test_a_number_is_never_that_of_a_spread_episode(
     recordings: Recordings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    some = [each for each in recordings.outlines() if each.name != "natural-2-0"]
+    some = [each for each in recordings.summaries() if each.name != "natural-2-0"]
     second = replace(some[0], name="natural-2-1", index=2, life=1)
     for left, found in ((some, None), ([*some, second], "natural-2-1")):
-        monkeypatch.setattr(recordings, "outlines", lambda left=left: left)
+        monkeypatch.setattr(recordings, "summaries", lambda left=left: left)
         if found:  # the first life that is long enough to be in the list
             assert recordings.find("2") == recordings.find("natural 2") == found
         else:
@@ -225,11 +229,11 @@ def test_recordings_are_opened_by_their_name_alone(recordings: Recordings) -> No
 
 
 def test_a_fresh_episode_is_not_part_of_the_study(recordings: Recordings) -> None:
-    before = len(recordings.outlines())
+    before = len(recordings.summaries())
     name = recordings.run_seed(3)
     assert name == "seed-3-0"
-    assert recordings.outlines()[0].phase == "seed"
-    assert len(recordings.outlines()) == before + 1
+    assert recordings.summaries()[0].phase == "seed"
+    assert len(recordings.summaries()) == before + 1
     assert recordings.moment(name) is None
     assert recordings.measured(name) == []
     assert recordings.study.status().episodes == before
@@ -238,7 +242,7 @@ def test_a_fresh_episode_is_not_part_of_the_study(recordings: Recordings) -> Non
 def test_stills_are_the_same_from_one_process_or_several(
     recordings: Recordings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = [Wanted(recordings.open(f"natural-{index}-0"), 10 + index) for index in range(5)]
+    wanted = [StillRequest(recordings.open(f"natural-{index}-0"), 10 + index) for index in range(5)]
     alone = take_stills(DRAWN, wanted)
     monkeypatch.setattr(stills, "WORTH_A_HELPER", 20)
     monkeypatch.setattr(stills, "available_cores", lambda: 2)

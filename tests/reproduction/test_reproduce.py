@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.studies import select
 from helpers.worlds import always_first, make_branching
 
 import safemargin as sm
 from safemargin.cli import main
+from safemargin.cli.paper_studies import PAPER_STUDIES, paper_study
 from safemargin.errors import InvalidInput
-from safemargin.study.paper_studies import PAPER_STUDIES, paper_study
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'safemargin[parquet]'")
 
@@ -50,10 +51,12 @@ class TestExport:
         path = study.export(tmp_path / "steps.csv", steps=True, episodes=2)
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        recorded = study.store.query(
+        recorded = select(
+            study.path,
             "SELECT episode, steps, total_reward, opening FROM episodes "
-            "WHERE phase = 'natural' ORDER BY episode, life LIMIT 2"
+            "WHERE phase = 'natural' ORDER BY episode, life LIMIT 2",
         )
+        assert len(recorded) == 2
         for episode, steps, total, opening in recorded:
             of_it = [row for row in rows if int(row["episode"]) == episode]
             assert [int(row["step"]) for row in of_it] == list(range(steps))
@@ -72,11 +75,20 @@ class TestExport:
 
 
 class TestReproduce:
-    def test_an_unknown_study_is_told_apart(self) -> None:
+    def test_an_unknown_name_is_answered_with_the_nearest(self) -> None:
         with pytest.raises(InvalidInput, match="no study 'pong-a3d'.*pong-a3c"):
             paper_study("pong-a3d")
 
+    def test_a_missing_library_is_named_before_anything_is_collected(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        assert main(["reproduce", "pong-a3c", "-o", str(tmp_path / "studies")]) == 2
+        assert "pip install 'safemargin[parquet]'" in capsys.readouterr().err
+        assert not (tmp_path / "studies").exists()
+
     def test_the_papers_settings(self) -> None:
+        assert len(PAPER_STUDIES) == 7
         for paper in PAPER_STUDIES.values():
             settings = paper.settings
             assert (settings.gamma, settings.horizon, settings.sampling_confidence) == (

@@ -318,6 +318,15 @@ def test_weights_too_large_for_half_precision_are_refused() -> None:
         halve_weights(onnx.helper.make_model(graph))
 
 
+def test_agents_are_shipped_to_where_the_package_looks_for_them() -> None:
+    import ship
+    import train_cartpole
+
+    from safemargin.policies.zoo import zoo_path
+
+    assert ship.ZOO == train_cartpole.ZOO == zoo_path("cartpole").parent
+
+
 def test_an_agent_without_evaluation_is_not_shipped(tmp_path: Path) -> None:
     from ship import read_evaluation
 

@@ -19,10 +19,10 @@ from helpers.paths import ROOT
 from helpers.worlds import Outcome, TableWorld, always_first
 
 import safemargin as sm
+from safemargin.cli.paper_studies import PaperStudy, keep_tables
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments.ways import SnapshotSimulator
 from safemargin.policies import load_policy
-from safemargin.study.paper_studies import PaperStudy, keep_tables
 
 pytest.importorskip("pyarrow", reason="pip install 'safemargin[parquet]'")
 

@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from safemargin.core.records import Floats
 from safemargin.margins.methods import fit_bound
-from safemargin.validation.validate import validate
+from safemargin.validation.validating import validate
 
 pytestmark = pytest.mark.slow
 

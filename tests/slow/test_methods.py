@@ -1,22 +1,24 @@
 """Statistical truth: what the default bound is worth under 24 laws with known truth.
 
 `SAFEMARGIN_SLOW=1` runs the whole (both sample sizes, three confidences); otherwise a part.
-`python tests/slow/worth.py` prints the same figures as the tables of docs/methods.md.
+`python tests/helpers/worth.py` prints these figures as the tables of docs/methods.md.
 """
 
 from __future__ import annotations
 
 import os
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.laws import ATOMS, FRESH, LAWS, N_VALUES, Law, draw_study, judge
 from helpers.worth import Line, average, line
-from scipy.special import stdtrit
 
 from safemargin.core.records import Floats
 from safemargin.core.settings import Settings
+from safemargin.criticality.plans import rule_of
+from safemargin.criticality.stopping import StoppingRule
 from safemargin.margins.methods import fit_bound
 
 pytestmark = pytest.mark.slow
@@ -74,7 +76,7 @@ class TestTheDefault:
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=list(LAWS))
 def test_laws_are_what_they_say(law: Law) -> None:
-    """The closed form of P(C_n ≤ x | p) against so many draws."""
+    """The closed form of P(C_n ≤ x | p) agrees with random draws."""
     rng = np.random.default_rng(3)
     draws = 40_000
     for p in law.natural(np.array([0.1, 0.5, 0.95])):
@@ -107,20 +109,39 @@ def test_split_calibration_covers_in_every_bin(law: str, confidence: float) -> N
     assert (np.mean(found, axis=0) >= confidence - noise).all()
 
 
-def estimates(chances: Floats, loss: float, rng: np.random.Generator, *, plan: str) -> Floats:
-    """c* of moments that lose so much with these chances in a trial, under a plan, [moments]."""
-    settings = Settings(trial_plan="paper", sampling_error=0.2, min_trials=10, max_trials=1000)
-    trials = loss * (rng.random((len(chances), settings.max_trials)) < chances[:, None])
-    if plan == "fixed":
-        return np.asarray(trials[:, :48].mean(axis=1))
-    count = np.arange(1, settings.max_trials + 1)
-    means = np.cumsum(trials, axis=1) / count  # [moments, trials]
-    variance = (np.cumsum(trials**2, axis=1) - count * means**2) / np.maximum(count - 1, 1)
-    quantile = stdtrit(np.maximum(count - 1, 1), 0.5 + settings.sampling_confidence / 2)
-    half_width = quantile * np.sqrt(np.maximum(variance, 0) / count)
-    sure = (half_width <= settings.sampling_error) & (count >= settings.min_trials)
-    sure[:, -1] = True  # max_trials
-    return np.asarray(means[np.arange(len(means)), np.argmax(sure, axis=1)])
+def measured(
+    chances: Floats, loss: float, rng: np.random.Generator, **settings: Any
+) -> list[StoppingRule]:
+    """Run the trials of moments that lose `loss` with these chances, as the settings' plan asks.
+
+    Returns each moment's rule, which holds the estimate and the number of trials, [moments].
+    """
+    given = Settings(**settings)
+    losses = loss * (rng.random((len(chances), given.max_trials)) < chances[:, None])
+    rules = []
+    for row in losses.tolist():
+        rule = rule_of(given)
+        for value in row:
+            rule.add(value)
+            if rule.stopped:
+                break
+        rules.append(rule)
+    return rules
+
+
+def test_the_papers_rule_stops_early_where_no_trial_lost_and_else_when_the_mean_is_known() -> None:
+    """A loss of 10 with a chance of 5 %: all of the first ten trials miss it in 0.95¹⁰ = 60 %."""
+    moments = 4000 if WHOLE else 800
+    rules = measured(np.full(moments, 0.05), 10.0, np.random.default_rng(2), trial_plan="paper")
+    trials = np.array([rule.trials for rule in rules])
+    means = np.array([rule.mean for rule in rules])
+    early = trials == 10
+    assert (means[early] == 0).all()
+    assert early.mean() == pytest.approx(0.95**10, abs=3 * np.sqrt(0.6 * 0.4 / moments))
+    # The others go on until 1.96 · 10 · √(0.05 · 0.95) / √N ≤ 0.2, about 456 trials, ...
+    assert trials[~early].mean() == pytest.approx(456, rel=0.06)
+    # ... and are within 0.2 of the true mean, 0.5, about as often as stated.
+    assert 0.89 < (abs(means[~early] - 0.5) <= 0.2).mean() < 0.98
 
 
 def test_rare_large_losses_are_covered() -> None:
@@ -139,7 +160,8 @@ def test_rare_large_losses_are_covered() -> None:
             ("default", "fixed", "calibrated"),
             ("paper", "paper", "paper"),
         ):
-            c = estimates(chances, 10.0, rng, plan=plan)
+            rules = measured(chances, 10.0, rng, trial_plan=plan)
+            c = np.array([rule.mean for rule in rules])
             bound = fit_bound(proxies, c[:, None], (1,), confidence=0.95, method=method)
             inside = fresh <= bound.grid[0, -1]
             held = truth[inside] <= bound.at(fresh[inside])[:, 0]

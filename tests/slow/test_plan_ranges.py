@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.studies import select
 from helpers.worlds import go_right
 
 import safemargin as sm
@@ -45,7 +46,7 @@ def test_ranges_hold(parts: Any, moments: int, whole: bool, tmp_path: Path) -> N
         ).forecast
         with sm.Study.create(**given) as study:
             status = study.collect(size, size, workers=1)
-            taken = study._store.query("SELECT SUM(steps) FROM costs GROUP BY n ORDER BY n")
+            taken = select(study.path, "SELECT SUM(steps) FROM costs GROUP BY n ORDER BY n")
         totals.append(found.steps.low <= status.simulator_steps <= found.steps.high)
         trials.append(found.trials.low <= status.trials <= found.trials.high)
         stages += [

@@ -10,17 +10,17 @@ import pytest
 
 from safemargin.core.records import EpisodeKey, Phase
 from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import ALWAYS_REPEATED
 from safemargin.errors import StudyIncomplete
-from safemargin.study.forecast import (
+from safemargin.study.costs import (
+    ENOUGH,
     Cost,
-    Forecast,
     Piece,
-    Range,
-    forecast,
-    predict,
+    representative,
     whole_moments,
     without_clock,
 )
+from safemargin.study.forecast import Forecast, Range, forecast, predict
 
 SETTINGS = Settings(n_values=(1, 2))
 
@@ -127,7 +127,7 @@ def test_lives_of_one_game_share_its_cost() -> None:
     assert plan(costs, natural=9, spread=0).stages[0].steps.expected == 90
 
 
-def test_a_begun_study_needs_only_the_rest() -> None:
+def test_an_existing_study_needs_only_the_rest() -> None:
     first, second, third = *keys("natural", 2), EpisodeKey("spread", 0)
     costs = pieces(
         dict.fromkeys((first, second, third), (10, 1)), dict.fromkeys((first, second), (20, 20))
@@ -149,6 +149,18 @@ def test_a_cold_clock_is_left_out() -> None:
     found = plan(without_clock(costs, {every[0]}), natural=8, spread=0)
     assert found.stages[1].worker_seconds.expected == pytest.approx(8 * 2)
     assert found.stages[1].steps.expected == 8 * 20
+
+
+def test_the_first_moments_count_only_where_there_are_few_others() -> None:
+    every = keys("natural", ALWAYS_REPEATED + ENOUGH)
+    costs = pieces(dict.fromkeys(every, (10, 1)), dict.fromkeys(every, (20, 20)))
+    usual = {piece[0] for piece in representative(costs, (1, 2))}
+    assert usual == set(every[ALWAYS_REPEATED:])
+    last = every.pop()
+    fewer = {piece: cost for piece, cost in costs.items() if piece[0] != last}
+    assert representative(fewer, (1, 2)) == fewer
+    pilot = {piece: cost for piece, cost in costs.items() if piece[0] == last}
+    assert {piece[0] for piece in representative(fewer, (1, 2), pilot=pilot)} == usual
 
 
 def test_nothing_to_plan_from() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.commands import collect as command
 from helpers.paths import WORLDS
-from helpers.studies import POLICY, SETTINGS, contents, create
+from helpers.studies import POLICY, SETTINGS, contents, create, select
 from helpers.worlds import go_right, make_branching, make_lives
 
 import safemargin as sm
@@ -67,9 +67,10 @@ def test_what_it_says_comes_true(parts: Any, tmp_path: Path, own_temporary_folde
     assert planned.pilot_moments == 12
     with sm.Study.create(**given) as study:
         status = study.collect(40, 40, workers=1)
-        taken = study._store.query(
+        taken = select(
+            study.path,
             "SELECT n, SUM(costs.steps), IFNULL(SUM(trials), 0) FROM costs "
-            "LEFT JOIN estimates USING (phase, episode, life, n) GROUP BY n"
+            "LEFT JOIN estimates USING (phase, episode, life, n) GROUP BY n",
         )
     found = planned.forecast
     assert found.steps.low <= status.simulator_steps <= found.steps.high
@@ -84,7 +85,7 @@ def test_what_it_says_comes_true(parts: Any, tmp_path: Path, own_temporary_folde
     assert held >= len(taken) - 1  # nine times out of ten
     size = (tmp_path / "study" / "study.db").stat().st_size
     assert found.disk_bytes == pytest.approx(size - 32768, rel=0.3)  # less its empty tables
-    # Seconds cannot be foretold exactly on a busy machine, but not their order either.
+    # On a busy machine only the order of magnitude of the seconds is certain.
     assert planned.seconds.low < 10 * status.worker_seconds
     assert planned.seconds.high > status.worker_seconds / 10
 
@@ -100,7 +101,7 @@ def test_workers_change_the_time_and_nothing_else() -> None:
     assert plan(None, natural=1, spread=1, workers=3).workers == 2  # of no use for two moments
 
 
-# -- studies that have begun ---------------------------------------------------------------------
+# -- existing studies ---------------------------------------------------------------------------
 
 
 def test_what_is_left_of_a_study(tmp_path: Path) -> None:
@@ -126,6 +127,10 @@ def test_what_is_left_of_a_study(tmp_path: Path) -> None:
     longer = plan(path, natural=100, spread=50, moments=6)  # enough is known to say so at once
     assert longer.pilot_moments == 0
     assert longer.forecast.left == {"natural": 86, "spread": 38}
+    with sm.Study.open(path) as study:  # whose status says the same
+        study.store.set_meta("target", {"natural": 100, "spread": 50, "workers": 3})
+        left = study.status().seconds_left
+    assert left == pytest.approx(longer.forecast.worker_seconds.expected / 3)
 
 
 def test_another_study_is_refused_as_by_collect(tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_another_study_is_refused_as_by_collect(tmp_path: Path) -> None:
 
 
 class Interrupting:
-    """Presses Ctrl-C after so many pieces."""
+    """Presses Ctrl-C after this many pieces."""
 
     def __init__(self, pieces: int) -> None:
         self.left = pieces
@@ -172,7 +177,7 @@ def test_a_time_limit_ends_with_the_round() -> None:
 
 
 def test_bad_numbers() -> None:
-    with pytest.raises(InvalidInput, match="a plan takes 2 moments at least, got 1"):
+    with pytest.raises(InvalidInput, match="a plan needs at least 2 moments, got 1"):
         plan(None, moments=1)
     with pytest.raises(InvalidInput, match="the seconds of a plan must be above 0, got 0"):
         plan(None, seconds=0)
@@ -206,13 +211,13 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(tmp_path / "study", "--plan", "--json", "--plan-moments", "4")) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["pilot_moments"] == 4
-    assert [stage["n"] for stage in told["forecast"]["stages"]] == [0, 1, 2, 4]
-    assert set(told["seconds"]) == {"expected", "low", "high"}
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["pilot_moments"] == 4
+    assert [stage["n"] for stage in printed["forecast"]["stages"]] == [0, 1, 2, 4]
+    assert set(printed["seconds"]) == {"expected", "low", "high"}
 
 
-def test_what_stops_at_a_cap_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cost_at_the_cap_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         *["collect", "FrozenLake-v1", f"{WORLDS}:go_right"],
         *["-o", str(tmp_path / "study"), "--scores", "q", "--env-arg", "map_name=8x8"],

@@ -47,7 +47,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
 
 @pytest.fixture
 def study(drawn_study: Path, tmp_path: Path) -> Path:
-    """A copy of a study of one's own."""
+    """A copy of the user's own study."""
     return Path(shutil.copytree(drawn_study, tmp_path / "study"))
 
 
@@ -60,8 +60,8 @@ def change(study: Path, entry: str, **values: Any) -> None:
     """Change an entry of a study, as anybody with an editor can."""
     with sqlite3.connect(study / DATABASE) as database:
         query = "SELECT value FROM meta WHERE name = ?"
-        told = json.loads(database.execute(query, [entry]).fetchone()[0]) | values
-        database.execute("UPDATE meta SET value = ? WHERE name = ?", [json.dumps(told), entry])
+        entries = json.loads(database.execute(query, [entry]).fetchone()[0]) | values
+        database.execute("UPDATE meta SET value = ? WHERE name = ?", [json.dumps(entries), entry])
     database.close()
 
 
@@ -120,7 +120,7 @@ def test_a_margins_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
     document["environment"] = {"name": "CartPole-v1", "arguments": "x"}
     file.write_text(json.dumps(document))
     assert main(watch) == 2
-    assert "arguments must be values with names, got 'x'" in capsys.readouterr().err
+    assert "arguments must be a mapping of names to values, got 'x'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", LOADING)
@@ -265,13 +265,12 @@ def test_without_a_key_studies_are_not_signed(
         assert study.job()
     monkeypatch.delenv("XDG_DATA_HOME")
 
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as where there is no home
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    monkeypatch.chdir(tmp_path)
     with sm.Study.open(folder) as study, pytest.raises(UntrustedCode, match="add --trust"):
         study.job()
+    assert not (tmp_path / "~").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG's folders")
@@ -289,5 +288,5 @@ def test_the_key_lies_in_the_users_data(tmp_path: Path, monkeypatch: pytest.Monk
         pytest.raises(UntrustedCode, match="add --trust"),
     ):
         study.job()
-    collected(tmp_path / "study")  # goes on all the same
+    collected(tmp_path / "study")  # resumes all the same
     assert signed

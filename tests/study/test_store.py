@@ -115,7 +115,7 @@ def test_an_episode_survives_bit_for_bit(store: Store) -> None:
     assert (back.terminated, back.truncated, back.cut) == (False, True, False)
     assert back.fingerprint == episode.fingerprint
     assert store.episode_outlines() == {KEY: (1, 5, False)}
-    assert store.query("SELECT COUNT(*), SUM(seconds) FROM costs") == [(1, 0.5)]
+    assert store._query("SELECT COUNT(*), SUM(seconds) FROM costs") == [(1, 0.5)]
 
 
 def test_tuples_can_be_read_with_plain_sql(store: Store) -> None:
@@ -138,7 +138,7 @@ def test_tuples_can_be_read_with_plain_sql(store: Store) -> None:
     ]
     assert store.moments() == [Moment(KEY, 3)]
     assert store.estimated() == {(KEY, 1), (KEY, 4)}
-    back = store.measurement(KEY, 4)
+    back = store.measurements(KEY)[1]
     assert back.estimate == a_measurement(4).estimate
     assert back.perturbed.tolist() == [1.0, 2.0, 4.0]
     assert back.steps == 99
@@ -150,7 +150,7 @@ def test_a_failing_piece_leaves_nothing_behind(store: Store) -> None:
     with pytest.raises(sqlite3.IntegrityError, match="NOT NULL"):
         store.add_measurement(Moment(KEY, 3), bad, seconds=0.1)
     assert store.estimated() == set()
-    assert store.query("SELECT COUNT(*) FROM costs") == [(0,)]
+    assert store._query("SELECT COUNT(*) FROM costs") == [(0,)]
     store.add_measurement(Moment(KEY, 3), a_measurement(1), seconds=0.1)  # and it still works
 
 
@@ -182,7 +182,7 @@ def test_a_study_is_not_made_twice(store: Store) -> None:
         Store.create(store.folder, {})
 
 
-def make_studies(folder: Path, who: int, barrier: Any, told: Any) -> None:
+def make_studies(folder: Path, who: int, barrier: Any, reports: Any) -> None:
     """Be one of several that make the same studies at the same moments."""
     for number in range(ROUNDS):
         barrier.wait(60)
@@ -190,9 +190,9 @@ def make_studies(folder: Path, who: int, barrier: Any, told: Any) -> None:
         try:
             with contextlib.closing(Store.create(folder / str(number), entries)) as made:
                 made.set_meta("went on", True)
-            told.put((number, who, "made"))
+            reports.put((number, who, "made"))
         except StudyError as error:
-            told.put((number, who, str(error)))
+            reports.put((number, who, str(error)))
 
 
 ROUNDS = 30
@@ -200,14 +200,14 @@ ROUNDS = 30
 
 def test_of_several_that_make_a_study_at_once_one_succeeds(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    barrier, told = spawn.Barrier(3), spawn.Queue()
+    barrier, reports = spawn.Barrier(3), spawn.Queue()
     rivals = [
-        spawn.Process(target=make_studies, args=(tmp_path, who, barrier, told), daemon=True)
+        spawn.Process(target=make_studies, args=(tmp_path, who, barrier, reports), daemon=True)
         for who in range(3)
     ]
     for rival in rivals:
         rival.start()
-    heard = [told.get(timeout=60) for _ in range(3 * ROUNDS)]
+    heard = [reports.get(timeout=60) for _ in range(3 * ROUNDS)]
     for rival in rivals:
         rival.join(60)
     for number in range(ROUNDS):
@@ -275,11 +275,11 @@ def test_a_damaged_array_is_one_sentence(store: Store) -> None:
 
 def test_a_full_disk_keeps_what_was_finished(store: Store) -> None:
     store.add_episodes([an_episode()], seconds=0.1)
-    pages = store.query("PRAGMA page_count")[0][0]
-    store.query(f"PRAGMA max_page_count = {pages}")
+    pages = store._query("PRAGMA page_count")[0][0]
+    store._query(f"PRAGMA max_page_count = {pages}")
     large = an_episode(200_000)
     object.__setattr__(large, "key", EpisodeKey("natural", 8))
-    with pytest.raises(StudyError, match="the disk is full: .* keeps all that was finished"):
+    with pytest.raises(StudyError, match="the disk is full: .* keeps everything finished so far"):
         store.add_episodes([large], seconds=0.1)
     store.close()
     again = Store.open(store.folder)
@@ -294,8 +294,8 @@ def test_a_study_on_a_full_disk_is_not_called_damaged(store: Store, tmp_path: Pa
     store.folder.rename(tmp_path / "disk.content")
     done = python_on(FULL, disk, "-c", COUNT, str(disk))
     assert done.stdout == (
-        f"StudyError: the disk is full: {disk} keeps all that was finished before; "
-        "free some room and run the same command again\n"
+        f"StudyError: the disk is full: {disk} keeps everything finished so far; "
+        "free some space and run the same command again\n"
     )
 
 
@@ -320,8 +320,8 @@ def test_a_disk_that_fails_with_room_on_it(store: Store) -> None:
         [sys.executable, "-c", LIMITED, store.folder], capture_output=True, text=True, check=True
     )
     assert done.stdout == (
-        f"StudyError: the disk under {store.folder} is failing, or your share of it is full "
-        "(disk I/O error): the study keeps all that was finished before; look after the disk, "
+        f"StudyError: the disk under {store.folder} is failing, or your quota is used up "
+        "(disk I/O error): the study keeps everything finished so far; check the disk, "
         "then run the same command again\n"
     )
     assert Store.open(store.folder).meta("large") is None
@@ -335,13 +335,13 @@ def test_a_newer_format_is_not_touched(store: Store) -> None:
 
 
 def test_an_entry_that_is_no_json_is_damage(store: Store) -> None:
-    store.query("UPDATE meta SET value = '[1,' WHERE name = 'policy'")
+    store._query("UPDATE meta SET value = '[1,' WHERE name = 'policy'")
     with pytest.raises(StudyCorrupt, match="the entry 'policy' of its table meta is no JSON"):
         store.meta("policy")
 
 
 def test_a_missing_entry_is_damage(store: Store) -> None:
-    store.query("DELETE FROM meta WHERE name = 'settings'")
+    store._query("DELETE FROM meta WHERE name = 'settings'")
     store.close()
     with pytest.raises(StudyCorrupt, match="the entry 'settings' of its table meta is missing"):
         Store.open(store.folder)
@@ -353,7 +353,7 @@ def test_missing_rows_are_damage(store: Store, table: str) -> None:
     store.add_episodes([episode], seconds=0.1)
     store.add_moments([(Moment(KEY, 3), episode)])
     store.add_measurement(Moment(KEY, 3), a_measurement(1), seconds=0.1)
-    store.query(f"DELETE FROM {table}")
+    store._query(f"DELETE FROM {table}")
     store.close()
     with pytest.raises(StudyCorrupt, match=f"rows of {table} are missing"):
         Store.open(store.folder)
@@ -389,7 +389,7 @@ def test_a_study_that_may_only_be_read_is_read_whole(
     folder.chmod(0o755)
     if left == "log":
         assert done.stdout.startswith(f"StudyError: {folder / DATABASE} cannot be read where it is")
-        assert "copy the whole folder to such a place" in done.stdout
+        assert "copy the whole folder to a writable disk" in done.stdout
         assert len(Store.open(folder).episode_outlines()) == 1  # where it can be written
     else:
         assert done.stdout == "1\n", done.stderr
@@ -397,6 +397,6 @@ def test_a_study_that_may_only_be_read_is_read_whole(
 
 def test_meta_is_json(store: Store) -> None:
     store.set_meta("target", {"natural": 3})
-    raw = store.query("SELECT value FROM meta WHERE name = 'target'")[0][0]
+    raw = store._query("SELECT value FROM meta WHERE name = 'target'")[0][0]
     assert json.loads(raw) == store.meta("target") == {"natural": 3}
     assert store.meta("nothing") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import multiprocessing
 import os
 import signal
@@ -31,6 +32,7 @@ from helpers.worlds import (
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.core.records import EpisodeKey
+from safemargin.environments import environment_identity
 from safemargin.errors import (
     InvalidInput,
     NotMeasurable,
@@ -40,8 +42,9 @@ from safemargin.errors import (
     StudyIncomplete,
     StudyMismatch,
 )
-from safemargin.study import plots
+from safemargin.study import plot_info, plots
 from safemargin.study.plays import FewPlays
+from safemargin.study.status import study_status
 from safemargin.study.store import DATABASE, Store
 
 
@@ -60,7 +63,7 @@ def test_moments_at_the_same_state_are_one(finished: Path) -> None:
     assert status.distinct_moments == len(np.unique(looks, axis=0)) < status.chosen_moments
 
 
-def test_few_plays_are_told_before_anything_is_measured(
+def test_few_plays_are_reported_before_anything_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All episodes of this world end in the same steps, whatever they began with."""
@@ -139,7 +142,9 @@ def test_a_stochastic_study_does_not_depend_on_workers_either(tmp_path: Path) ->
             assert not study.diagnosis["environment_deterministic"]
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
     store = Store.open(tmp_path / "1")
-    measurements = [store.measurement(key, n) for key, n in store.estimated()]
+    measurements = [
+        each for moment in store.moments() for each in store.measurements(moment.episode)
+    ]
     assert len(measurements) == 24
     for measurement in measurements:  # as many unperturbed returns as trials, not one
         assert len(measurement.unperturbed) == measurement.estimate.trials
@@ -252,6 +257,11 @@ def test_a_proxy_that_looks_at_n(tmp_path: Path) -> None:
         tuples = study.tuples("own")
         assert tuples.proxies.shape == (16, 3)
         np.testing.assert_allclose(tuples.proxies[:, 2], 4 * tuples.proxies[:, 0])
+        lines = study.export(tmp_path / "steps.csv", steps=True).read_text().splitlines()
+        steps = list(csv.DictReader(lines))
+        assert {name for name in steps[0] if "own" in name} == {"own_n1", "own_n2", "own_n4"}
+        for row in steps:  # the proxy is proportional to n
+            assert float(row["own_n4"]) == 2 * float(row["own_n2"]) == 4 * float(row["own_n1"])
         margins = study.fit(0.8, proxy="own")
         assert margins.bound.looks_at_n
         assert margins([1.0, 2.0, 4.0], 1e9) == 4
@@ -266,20 +276,21 @@ def test_single_runs_and_groups(finished: Path) -> None:
         assert tuples.runs.shape == (26, 8, 3)
         assert np.isfinite(tuples.runs).all()
         key = EpisodeKey("natural", int(tuples.indices[3]))
-        for column, n in enumerate((1, 2, 4)):
-            measured = study._store.measurement(key, n)
+        measurements = study.store.measurements(key)
+        assert [measured.estimate.n for measured in measurements] == [1, 2, 4]
+        for column, measured in enumerate(measurements):
             known = measured.estimate.unperturbed - measured.perturbed
             assert set(tuples.runs[3, :, column]) <= set(known)
         np.testing.assert_array_equal(tuples.losses("single-run"), tuples.runs)
         plain = study.tuples()
         assert plain.runs is None
-        with pytest.raises(InvalidInput, match="these tuples hold no single runs; take"):
+        with pytest.raises(InvalidInput, match="these tuples hold no single runs; use"):
             plain.losses("single-run")
         with pytest.raises(InvalidInput, match="estimand 'singel' is unknown"):
             study.tuples(estimand="singel")  # type: ignore[arg-type]
         # Moments of copies of one episode share a label, others do not.
         prints = [
-            study._store.episode(EpisodeKey(phase, int(index))).fingerprint
+            study.store.episode(EpisodeKey(phase, int(index))).fingerprint
             for phase, index in zip(plain.phases, plain.indices, strict=True)
         ]
         assert plain.groups is not None
@@ -295,7 +306,7 @@ def test_two_collections_at_once(finished: Path) -> None:
     with (
         sm.Study.open(finished, env=make_branching, policy=POLICY) as first,
         sm.Study.open(finished, env=make_branching, policy=POLICY) as second,
-        first._store.writing(),
+        first.store.writing(),
         pytest.raises(StudyBusy, match="another process is collecting"),
     ):
         second.collect(14, 12)
@@ -313,25 +324,25 @@ class Together:
         self.barrier.wait(60)
 
 
-def begin_together(folder: Path, barrier: Any, told: Any) -> None:
+def begin_together(folder: Path, barrier: Any, reports: Any) -> None:
     small = sm.Settings(n_values=(1,), trials=2, opening=6)
     for number in range(2):
         try:
             with create(folder / str(number), settings=small, progress=Together(barrier)) as study:
                 study.collect(natural=2, spread=2, workers=1)
-            told.put("collected")
+            reports.put("collected")
         except StudyError as error:
-            told.put(str(error))
+            reports.put(str(error))
 
 
 def test_two_that_begin_the_same_study_at_once(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    barrier, told = spawn.Barrier(2), spawn.Queue()
-    arguments = (tmp_path, barrier, told)
+    barrier, reports = spawn.Barrier(2), spawn.Queue()
+    arguments = (tmp_path, barrier, reports)
     rivals = [spawn.Process(target=begin_together, args=arguments, daemon=True) for _ in range(2)]
     for rival in rivals:
         rival.start()
-    heard = [told.get(timeout=60) for _ in range(2 * 2)]
+    heard = [reports.get(timeout=60) for _ in range(2 * 2)]
     for rival in rivals:
         rival.join(60)
     assert heard.count("collected") >= 2
@@ -342,6 +353,46 @@ def test_two_that_begin_the_same_study_at_once(tmp_path: Path) -> None:
             assert study.status().moments == {"natural": 2, "spread": 2}
 
 
+def test_the_parts_are_proven_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is built and fingerprinted when a study is created or first collected."""
+    proven: list[str] = []
+
+    def counting(spec: Any, env: Any) -> str:
+        proven.append(spec.name)
+        return environment_identity(spec, env)
+
+    monkeypatch.setattr("safemargin.study.provenance.environment_identity", counting)
+    with create(tmp_path / "study") as study:
+        study.collect(2, 1, workers=1)
+        study.job()
+    assert len(proven) == 1
+    with sm.Study.open(tmp_path / "study", env=make_branching, policy=POLICY) as study:
+        assert len(proven) == 1  # looking at a study proves nothing
+        study.collect(3, 1, workers=1)
+        study.collect(3, 2, workers=1)
+    assert len(proven) == 2
+
+
+def test_the_status_is_computed_once_until_something_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+
+    def counting(store: Store, settings: sm.Settings) -> Any:
+        computed.append(1)
+        return study_status(store, settings)
+
+    monkeypatch.setattr("safemargin.study.study.study_status", counting)
+    with create(tmp_path / "study") as study, sm.Study.open(tmp_path / "study") as other:
+        assert other.status().estimates == other.status().estimates == 0
+        assert len(computed) == 1
+        collected = study.collect(2, 1, workers=1)
+        assert study.status() is collected
+        assert len(computed) == 2
+        assert other.status() == collected  # another connection's changes are seen
+        assert len(computed) == 3
+
+
 def test_an_empty_study_says_so(tmp_path: Path) -> None:
     with create(tmp_path / "study") as study:
         for use in (study.fit, study.validate, lambda: study.plot(tmp_path)):
@@ -349,7 +400,9 @@ def test_an_empty_study_says_so(tmp_path: Path) -> None:
                 use()
         with pytest.raises(StudyIncomplete, match="no tuples to export"):
             study.export(tmp_path / "tuples.csv")
-        assert study.status().seconds_left is not None
+        assert study.status().seconds_left == 0
+        study.store.set_meta("target", {"natural": 3, "spread": 0, "workers": 1})
+        assert study.status().seconds_left is None  # nothing is known yet
 
 
 def test_bad_numbers(tmp_path: Path, finished: Path) -> None:
@@ -439,7 +492,7 @@ def test_episodes_without_a_step_are_replaced(tmp_path: Path) -> None:
 def test_only_the_paper_s_method_leaves_moments_out_of_the_picture(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[plots.HistogramInfo] = []
+    drawn: list[plot_info.HistogramInfo] = []
     draw = plots.histogram_figure
     monkeypatch.setattr(plots, "histogram_figure", lambda info: drawn.append(info) or draw(info))
     with sm.Study.open(finished) as study:
@@ -484,7 +537,7 @@ def test_lives_are_episodes_of_one_game(tmp_path: Path) -> None:
             with create(tmp_path / name, make_lives, settings=settings) as study:
                 study.collect(natural=natural, spread=spread, workers=workers)
     with sm.Study.open(tmp_path / "at once") as study:
-        store = study._store
+        store = study.store
         natural = [
             moment.episode for moment in store.moments() if moment.episode.phase == "natural"
         ]

@@ -41,22 +41,22 @@ PLAN = made(
 )
 
 
-def found(plan: Forecast, settings: Settings, *, begun: bool = False) -> dict[str, Any]:
-    waiting = {"waiting": lambda seconds: 10 + seconds / 2, "begun": begun}
+def found(plan: Forecast, settings: Settings, *, resumes: bool = False) -> dict[str, Any]:
+    waiting = {"waiting": lambda seconds: 10 + seconds / 2, "resumes": resumes}
     return {one.change: one for one in savings(plan, settings, **waiting)}
 
 
 def test_by_hand() -> None:
-    told = found(PLAN, Settings(n_values=(1, 8, 32)))
+    suggested = found(PLAN, Settings(n_values=(1, 8, 32)))
     # 1,000 seconds of one worker; half of them and 10 more are waited for.
-    assert list(told) == ["--n 1,8", "--natural 25 --spread 25", "--trials 24"]
-    assert told["--n 1,8"].seconds == 10 + 500 / 2
-    assert told["--n 1,8"].remark == "n = 32 takes 50% of it; a margin of 32 would be 8"
-    assert told["--natural 25 --spread 25"].seconds == 10 + 500 / 2
-    assert "confidence up to 0.95" in told["--natural 25 --spread 25"].remark
+    assert list(suggested) == ["--n 1,8", "--natural 25 --spread 25", "--trials 24"]
+    assert suggested["--n 1,8"].seconds == 10 + 500 / 2
+    assert suggested["--n 1,8"].remark == "n = 32 takes 50% of it; a margin of 32 would be 8"
+    assert suggested["--natural 25 --spread 25"].seconds == 10 + 500 / 2
+    assert "confidence up to 0.95" in suggested["--natural 25 --spread 25"].remark
     # n = 1 tries its 6 actions either way; the 800 seconds of the others are halved at best.
-    assert told["--trials 24"].seconds == 10 + 600 / 2
-    assert told["--trials 24"].at_least
+    assert suggested["--trials 24"].seconds == 10 + 600 / 2
+    assert suggested["--trials 24"].at_least
 
 
 def test_a_doubled_error_takes_a_quarter_of_the_trials_but_never_fewer_than_the_least() -> None:
@@ -65,13 +65,13 @@ def test_a_doubled_error_takes_a_quarter_of_the_trials_but_never_fewer_than_the_
     assert found(plan, settings)["--sampling-error 1"].seconds == 10 + (100 + 100) / 2
 
 
-def test_a_begun_study_keeps_its_settings() -> None:
-    assert list(found(PLAN, Settings(n_values=(1, 8, 32)), begun=True)) == [
+def test_a_resumed_study_keeps_its_settings() -> None:
+    assert list(found(PLAN, Settings(n_values=(1, 8, 32)), resumes=True)) == [
         "--natural 25 --spread 25"
     ]
 
 
-def test_little_is_not_told() -> None:
+def test_small_savings_are_not_suggested() -> None:
     plan = made(
         stage(1, trials=6, seconds=990), stage(2, trials=48, seconds=10), natural=1, spread=0
     )
@@ -80,8 +80,8 @@ def test_little_is_not_told() -> None:
 
 def test_too_few_moments_are_named() -> None:
     plan = made(stage(1, trials=48, seconds=100), natural=10, spread=10)
-    told = found(plan, Settings(n_values=(1,)))
-    assert told["--natural 5 --spread 5"].remark.startswith("too few for a confidence of 0.9")
+    suggested = found(plan, Settings(n_values=(1,)))
+    assert suggested["--natural 5 --spread 5"].remark.startswith("too few for a confidence of 0.9")
 
 
 @pytest.mark.parametrize("trials", [2, 3])

@@ -7,22 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.margins import measured_tuples
 
-from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.margins.bounds.sample import Options, Sample
+from safemargin.margins.bounds.table import Bound
 from safemargin.margins.methods import METHODS
 from safemargin.validation.comparison import VARIANTS, compare_samples, compare_tuples
 
 
 def samples(moments: int = 400, **more: Any) -> dict[str, Sample]:
-    """One proxy that tells how large losses get, and one that tells nothing."""
+    """One proxy that shows how large losses get, and one that shows nothing."""
     rng = np.random.default_rng(0)
     good = rng.gamma(2, 1, moments)
     losses = good[:, None] * rng.random((moments, 1)) * [0.5, 1.0, 2.0]
     proxies = {"good": good, "idle": rng.random(moments)}
     return {
-        name: check_sample(values, losses, (1, 2, 4), **more) for name, values in proxies.items()
+        name: Sample.from_arrays(values, losses, (1, 2, 4), **more)
+        for name, values in proxies.items()
     }
 
 
@@ -38,6 +40,7 @@ def test_all_methods_with_all_proxies() -> None:
     assert len(found.candidates) == 2 * len(VARIANTS)
     assert calls[-1] == (2 * len(VARIANTS) * 5, 2 * len(VARIANTS) * 5)
     assert (found.moments, found.natural_moments) == (400, 400)
+    assert len(found.winners) == 2
     for winner in found.winners:
         assert winner is not None
         assert winner.holds
@@ -55,10 +58,6 @@ def test_all_methods_with_all_proxies() -> None:
 
 
 def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    from safemargin.margins.bounds.sample import Options
-    from safemargin.margins.bounds.table import Bound
-    from safemargin.margins.methods import METHODS
-
     def reckless(sample: Sample, options: Options) -> Bound:
         grid = np.linspace(sample.proxies.min(), sample.proxies.max(), 9)
         return Bound(
@@ -79,17 +78,13 @@ def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch)
 def test_one_that_holds_nearly_everywhere_but_not_on_the_whole_is_refuted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from safemargin.margins.bounds.sample import Options
-    from safemargin.margins.bounds.table import Bound
-    from safemargin.margins.methods import METHODS
-
     def low(sample: Sample, options: Options) -> Bound:
         grid = np.linspace(0, 1, 9)
         return Bound(sample.n_values, grid[None], np.ones((1, 9)), options.confidence, "paper")
 
     monkeypatch.setitem(METHODS, "paper", low)
     losses = np.where(np.arange(500) % 12 == 0, 2.0, 0.0)[:, None]  # 0.916 are below 1
-    sample = {"p": check_sample(np.arange(500) / 499, losses, (1,))}
+    sample = {"p": Sample.from_arrays(np.arange(500) / 499, losses, (1,))}
     found = compare_samples(sample, confidence=0.95, tolerances=[0.5], methods=["paper"])
     (row,) = found.candidates
     assert row.coverage.high < 0.95 < row.worst_part.high
@@ -101,7 +96,7 @@ def test_one_that_holds_nearly_everywhere_but_not_on_the_whole_is_refuted(
 def test_a_proxy_that_does_not_vary_is_left_out() -> None:
     both = samples()
     losses = both["good"].losses
-    both["stuck"] = check_sample(np.ones(400), losses, (1, 2, 4))
+    both["stuck"] = Sample.from_arrays(np.ones(400), losses, (1, 2, 4))
     found = compare_samples(both, methods=["calibrated", "paper"])
     assert {row.proxy for row in found.candidates} == {"good", "idle"}
     assert any(
@@ -119,19 +114,12 @@ def test_too_few_moments_are_noted() -> None:
 
 def test_from_tuples() -> None:
     whole = samples()["good"]
-    runs = np.repeat(whole.losses[:, None], 3, axis=1)
-    tuples = Tuples(
-        phases=np.array(["natural", "spread"] * 200),
-        indices=np.arange(400),
-        steps=np.zeros(400, dtype=np.int64),
-        proxies=whole.proxies[:, 0],
-        criticalities=whole.losses,
-        half_widths=np.zeros((400, 3)),
-        trials=np.ones((400, 3), dtype=np.int64),
-        n_values=(1, 2, 4),
-        proxy="q_range",
+    tuples = measured_tuples(
+        np.array(["natural", "spread"] * 200),
+        whole.proxies[:, 0],
+        whole.losses,
         groups=np.arange(400) // 2,
-        runs=runs,
+        runs=np.repeat(whole.losses[:, None], 3, axis=1),
     )
     found = compare_tuples([tuples], methods=["calibrated"], tolerances=[1.0])
     assert (found.estimand, found.natural_moments) == ("mean", 200)

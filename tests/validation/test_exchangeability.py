@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safemargin.margins.bounds.sample import Sample, check_sample
-from safemargin.validation.exchangeability import law_test
+from safemargin.margins.bounds.sample import Sample
+from safemargin.validation.exchangeability import exchangeability_test
 
 
 def draw(rng: np.random.Generator, factor: float = 1.0, count: int = 300) -> Sample:
@@ -14,14 +14,14 @@ def draw(rng: np.random.Generator, factor: float = 1.0, count: int = 300) -> Sam
     proxies = np.concatenate([rng.gamma(2, 1, count), rng.uniform(0, 8, count)])
     natural = np.arange(2 * count) < count
     losses = proxies[:, None] * rng.random((2 * count, 2)) * np.where(natural, 1, factor)[:, None]
-    return check_sample(proxies, losses, (1, 2), natural=natural)
+    return Sample.from_arrays(proxies, losses, (1, 2), natural=natural)
 
 
 def test_the_same_law_is_rarely_accused() -> None:
     rng = np.random.default_rng(1)
     values = []
     for _ in range(25):
-        found = law_test(draw(rng), permutations=99)
+        found = exchangeability_test(draw(rng), permutations=99)
         assert found is not None
         values.append(found.p_value)
     assert np.mean(np.array(values) <= 0.05) <= 0.16  # 4 of 25; 5 % expected
@@ -31,7 +31,7 @@ def test_the_same_law_is_rarely_accused() -> None:
 def test_another_law_is_found() -> None:
     rng = np.random.default_rng(2)
     for _ in range(3):
-        found = law_test(draw(rng, factor=1.5), permutations=199)
+        found = exchangeability_test(draw(rng, factor=1.5), permutations=199)
         assert found is not None
         assert found.p_value == pytest.approx(1 / 200)
         assert found.statistic > 3
@@ -40,16 +40,18 @@ def test_another_law_is_found() -> None:
 
 def test_the_same_data_give_the_same_answer() -> None:
     whole = draw(np.random.default_rng(3))
-    assert law_test(whole, permutations=99) == law_test(whole, permutations=99)
+    assert exchangeability_test(whole, permutations=99) == exchangeability_test(
+        whole, permutations=99
+    )
 
 
 def test_nothing_to_compare() -> None:
     rng = np.random.default_rng(4)
     proxies, losses = rng.random(60), rng.random((60, 1))
-    assert law_test(check_sample(proxies, losses, (1,))) is None
-    few = check_sample(proxies[:12], losses[:12], (1,), natural=np.arange(12) < 6)
-    assert law_test(few) is None
-    equal = check_sample(proxies, np.zeros((60, 1)), (1,), natural=np.arange(60) % 2 == 0)
-    found = law_test(equal, permutations=19)
+    assert exchangeability_test(Sample.from_arrays(proxies, losses, (1,))) is None
+    few = Sample.from_arrays(proxies[:12], losses[:12], (1,), natural=np.arange(12) < 6)
+    assert exchangeability_test(few) is None
+    equal = Sample.from_arrays(proxies, np.zeros((60, 1)), (1,), natural=np.arange(60) % 2 == 0)
+    found = exchangeability_test(equal, permutations=19)
     assert found is not None
     assert found.p_value == 1.0

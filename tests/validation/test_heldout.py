@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from safemargin.errors import InvalidInput, MissingExtra
-from safemargin.margins.bounds.conformal import assign_folds
-from safemargin.margins.bounds.sample import Sample, check_sample
+from safemargin.margins.bounds.ranks import assign_folds
+from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.methods import fit_bound
 from safemargin.validation.heldout import (
     HeldOut,
@@ -45,7 +46,7 @@ def test_clopper_pearson_inverts_the_binomial(tested: int, data: st.DataObject) 
     count = data.draw(st.integers(0, tested))
     share = clopper_pearson(count, tested)
     assert share.low <= count / tested <= share.high
-    if count:  # at the lower end, so many or more have a chance of 2.5 %
+    if count:  # at the lower end, this many or more have a chance of 2.5 %
         assert binom.sf(count - 1, tested, share.low) == pytest.approx(0.025, abs=1e-6)
     if count < tested:
         assert binom.cdf(count, tested, share.high) == pytest.approx(0.025, abs=1e-6)
@@ -80,7 +81,7 @@ def sample(moments: int = 200, **more: Any) -> Sample:
     proxies = rng.gamma(2, 1, moments)
     losses = proxies[:, None] * rng.random((moments, 2))
     natural = more.pop("natural", np.arange(moments) % 2 == 0)
-    return check_sample(proxies, losses, (1, 2), natural=natural, **more)
+    return Sample.from_arrays(proxies, losses, (1, 2), natural=natural, **more)
 
 
 def small() -> HeldOut:
@@ -158,8 +159,6 @@ def test_two_groups_are_too_few_for_cross_validation() -> None:
 
 
 def test_variants_that_cannot_be_fitted_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     ticks: list[int] = []

@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.margins import measured_tuples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.methods import fit_bound
-from safemargin.validation.validate import (
-    local_sample_size,
-    percentile_error_bound,
-    validate,
-    validate_tuples,
-)
+from safemargin.validation import local_sample_size, percentile_error_bound, validate
+from safemargin.validation.validating import validate_tuples
 
 
 @pytest.mark.parametrize(
@@ -159,18 +155,12 @@ def test_paper_scale_uses_760_and_200_and_no_lift() -> None:
 
 def test_tuples_in_any_order_give_the_same_as_arrays_in_collection_order() -> None:
     natural_p, natural_c, spread_p, spread_c = random_phases(count=40)
-    count = 80
-    order = np.random.default_rng(1).permutation(count)
-    tuples = Tuples(
-        phases=np.array(["natural"] * 40 + ["spread"] * 40)[order],
+    order = np.random.default_rng(1).permutation(80)
+    tuples = measured_tuples(
+        np.array(["natural"] * 40 + ["spread"] * 40)[order],
+        np.concatenate([natural_p, spread_p])[order],
+        np.concatenate([natural_c, spread_c])[order],
         indices=np.concatenate([np.arange(40), np.arange(40)])[order],
-        steps=np.zeros(count, dtype=np.int64),
-        proxies=np.concatenate([natural_p, spread_p])[order],
-        criticalities=np.concatenate([natural_c, spread_c])[order],
-        half_widths=np.zeros((count, 2)),
-        trials=np.ones((count, 2), dtype=np.int64),
-        n_values=(1, 2),
-        proxy="q_range",
     )
     expected = validate(natural_p, natural_c, spread_p, spread_c, (1, 2), confidence=0.8)
     assert validate_tuples(tuples, confidence=0.8) == expected
@@ -228,7 +218,7 @@ def test_cross_validation_can_be_read() -> None:
     assert [(row.phase, row.tolerance) for row in result.chain] == [
         *[("natural", 0.5), ("natural", 2.0), ("spread", 0.5), ("spread", 2.0)]
     ]
-    assert all(row.failed.low <= 0.1 for row in result.chain if row.phase == "natural")
+    assert [row.failed.low <= 0.1 for row in result.chain if row.phase == "natural"] == [True] * 2
     assert result.same_law is not None
     assert result.same_law.p_value > 0.05
     assert 0 <= result.above_range < 0.02
@@ -250,8 +240,8 @@ def test_a_confidence_beyond_the_data_is_noted() -> None:
     result = validate(natural_p, natural_c, spread_p, spread_c, (1, 2), confidence=0.99)
     assert result.no_bound == 1.0
     assert "needs 99 natural moments to calibrate on, and there are 4" in result.notes[0]
-    assert all(row.held.share is None for row in result.held_out)
-    assert all(row.mean_margin == 0 for row in result.chain)
+    assert {row.held.share for row in result.held_out} == {None}
+    assert {row.mean_margin for row in result.chain} == {0}
     json.dumps(result.to_dict(), allow_nan=False)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.commands import let_ctrl_c_through
+from helpers.fleet_server import wait_until
 from helpers.paths import WORLDS
 from helpers.worlds import always_first, lean, make_branching, make_drawn, make_drawn_lives
 
@@ -39,7 +40,7 @@ pytest.importorskip("plotly")
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
-from safemargin.web.describe import describe_study, starting_place
+from safemargin.web.describe import describe_study, starting_point
 from safemargin.web.explorer import create_app
 from safemargin.web.server import listen
 
@@ -100,15 +101,15 @@ def test_it_begins_within_the_measured_range(narrow_study: Path) -> None:
     with sm.Study.open(narrow_study) as study:
         highest = study.fit(0.9).highest_proxy
         recordings = Recordings(study)
-        name, step = starting_place(recordings)
+        name, step = starting_point(recordings)
         proxies = recordings.open(name).episode.proxies["log_prob_range"]
         assert proxies[step] == highest == 49
         assert proxies.max() > highest
         about = describe_study(study, recordings, (name, step))
-        outline = next(each for each in about["episodes"] if each["name"] == name)
+        summary = next(each for each in about["episodes"] if each["name"] == name)
         last = len(proxies) - study.settings.excluded_steps
-        assert outline["steps_above"] == (proxies[outline["opening"] : last] > highest).sum() > 0
-        assert outline["eligible_steps"] == last - outline["opening"]
+        assert summary["steps_above"] == (proxies[summary["opening"] : last] > highest).sum() > 0
+        assert summary["eligible_steps"] == last - summary["opening"]
         assert (
             "steps lie above every measured proxy, so nothing is promised" in (about["steps_above"])
         )
@@ -124,15 +125,15 @@ def test_an_end_is_a_loss_only_where_there_are_lives(tmp_path: Path) -> None:
             study.collect(6, 0, workers=1)
             recordings = Recordings(study)
             assert recordings.has_lives is lives
-            best = max(recordings.outlines(), key=lambda each: each.peak_proxy)
+            best = max(recordings.summaries(), key=lambda each: each.peak_proxy)
             # Now it is one that a time limit cut off, and all others ended.
             changed = [
                 replace(each, ended="truncated" if each is best else "terminated", peak_proxy=peak)
-                for each in recordings.outlines()
+                for each in recordings.summaries()
                 for peak in [9e9 if each is best else each.peak_proxy]
             ]
-            recordings.outlines = lambda changed=changed: changed  # type: ignore[method-assign]
-            assert (starting_place(recordings)[0] == best.name) is not lives
+            recordings.summaries = lambda changed=changed: changed  # type: ignore[method-assign]
+            assert (starting_point(recordings)[0] == best.name) is not lives
 
 
 def test_episodes_that_run_into_one_play(drawn_study: Path) -> None:
@@ -140,15 +141,14 @@ def test_episodes_that_run_into_one_play(drawn_study: Path) -> None:
         recordings = Recordings(study)
         seen: dict[str, Any] = {}
         joined = 0
-        for outline in recordings.outlines():
-            episode = recordings.open(outline.name).episode
-            if outline.joins is not None:
+        for summary in recordings.summaries():
+            episode = recordings.open(summary.name).episode
+            if summary.joins is not None:
                 joined += 1
-                other = seen[outline.joins]
-                assert seen  # an earlier one
+                other = seen[summary.joins]  # an earlier one
                 tail = min(8, episode.steps - episode.opening, other.steps - other.opening)
                 assert np.array_equal(episode.scores[-tail:], other.scores[-tail:])
-            seen[outline.name] = episode
+            seen[summary.name] = episode
         assert 40 < joined < 52
         status = study.status()
         assert status.plays == 52 - joined
@@ -163,8 +163,8 @@ def test_plays_that_never_meet_are_told_apart(tmp_path: Path) -> None:
     with study:
         study.collect(3, 0, workers=1)
         recordings = Recordings(study)
-        assert [each.joins for each in recordings.outlines()] == [None, None, None]
-        assert not any("run into" in text for _, text in findings(study, study.status(), None))
+        assert [each.joins for each in recordings.summaries()] == [None, None, None]
+        assert study.status().plays == 3
 
 
 def test_an_episode_has_every_number(client: TestClient, drawn_study: Path) -> None:
@@ -242,6 +242,7 @@ def test_what_if_elsewhere_runs_trials_and_plays_them(client: TestClient) -> Non
     showing = wait_for(lambda: client.get(f"{place}/2").json())
     losses = found["results"][1]["losses"]
     takes = showing["takes"]
+    assert set(takes) == {"best", "median", "worst"}
     assert takes["best"]["loss"] == min(losses)
     assert takes["worst"]["loss"] == max(losses)
     for role, take in takes.items():
@@ -416,10 +417,7 @@ def test_work_in_the_background_is_ended_by_the_thread_that_does_it(
         recordings = Recordings(study)
         what_ifs = WhatIfs(recordings, lambda: Camera(study.environment_spec))
         asked = what_ifs.ask(recordings.open("natural-0-0"), 3)
-        for _ in range(300):
-            if what_ifs._engine is not None and what_ifs._engine._workers:
-                break
-            time.sleep(0.1)
+        wait_until(lambda: what_ifs._engine and what_ifs._engine._workers, "the workers")
         assert asked.state == "running"
         assert what_ifs.close(seconds=20)
     assert asked.state == "failed"

@@ -1,41 +1,48 @@
-"""The command line: one verb for each thing a study can do."""
+"""The entry point: run one command, turn whatever goes wrong into a sentence and a status."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
 import sys
 from collections.abc import Sequence
 
-from safemargin.cli.base import BAD_INPUT, FINDING, INTERRUPTED, OK, Run
-from safemargin.cli.bundled import add_bundled_commands
-from safemargin.cli.margins import add_margin_commands
-from safemargin.cli.oversight import add_oversight_commands
-from safemargin.cli.pages import add_page_commands
-from safemargin.cli.reproduce import add_reproduce_commands
-from safemargin.cli.study import add_study_commands
-from safemargin.cli.watch import add_watch_commands
-from safemargin.core.version import __version__
-from safemargin.errors import EnvironmentFault, SafemarginError
+from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
+
+# Importing these modules registers their commands.
+from safemargin.cli import (  # noqa: F401
+    bundled,
+    margins,
+    oversight,
+    pages,
+    reproduce,
+    study,
+    watch,
+)
+from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app
+from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the return value is the exit status."""
+    """Run one command and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):  # γ on a terminal that has only ASCII
             output.reconfigure(errors="replace")
-    options = build_parser().parse_args(arguments)
     try:
-        status: int = options.run(options)
-        if sys.stdout is not None:  # None where it was closed by the caller
+        if not words:
+            raise InvalidInput("which command? `safemargin --help` lists them all")
+        status: int | None = app(words)  # None after --help and --version
+        if sys.stdout is not None:  # None if the caller closed it
             sys.stdout.flush()
+    except CycloptsError as error:
+        return _fail(_usage_error(error), as_json="--json" in words)
     except SafemarginError as error:
-        return _fail(error, options)
+        return _fail(error, as_json="--json" in words)
     except KeyboardInterrupt:
         print(
-            "\nstopped; all that was finished is kept, run the same command again to go on",
+            "\nstopped; everything finished so far is kept, run the same command again to continue",
             file=sys.stderr,
         )
         return INTERRUPTED
@@ -46,66 +53,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"safemargin: cannot write the answer: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BAD_INPUT
-    return status
+    return status or OK
 
 
-def _fail(error: SafemarginError, options: argparse.Namespace) -> int:
-    status = FINDING if isinstance(error, EnvironmentFault) else BAD_INPUT
-    if options.json:
+def _usage_error(error: CycloptsError) -> InvalidInput:
+    """Say in one sentence what is wrong with a command line, and where to read on."""
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        text = f"unexpected argument {error.unused_tokens[0]!r}."
+    elif isinstance(error, MissingArgumentError) and error.argument is not None:
+        given = error.keyword
+        text = f"{given} needs a value." if given else f"{error.argument.name} is missing."
+    else:
+        text = " ".join(str(error).split())
+        text = text[0].lower() + text[1:] + ("" if text.endswith((".", "?")) else ".")
+    command = " ".join(["safemargin", *(error.command_chain or ()), "--help"])
+    return InvalidInput(f"{text} See `{command}`.")
+
+
+def _fail(error: SafemarginError, *, as_json: bool) -> int:
+    if as_json:
         print(json.dumps({"error": str(error), "kind": type(error).__name__}))
     print(f"safemargin: {error}", file=sys.stderr)
-    return status
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """All commands with their options."""
-    parser = argparse.ArgumentParser(
-        prog="safemargin",
-        description="How many mistakes can a reinforcement-learning agent afford right now?",
-        epilog="""a study from end to end:
-  safemargin doctor   CartPole-v1 --policy agent.onnx
-  safemargin collect  CartPole-v1 agent.onnx -o runs/cartpole
-  safemargin fit      runs/cartpole -o margins.json
-  safemargin margin   margins.json --proxy 3.2 --tolerance 0.5
-  safemargin validate runs/cartpole
-  safemargin compare  runs/cartpole --tolerance 0.5
-  safemargin plot     runs/cartpole -o figures/
-  safemargin report   runs/cartpole -o report.html
-  safemargin explore  runs/cartpole
-  safemargin simulate-oversight runs/cartpole --budget 0.05
-
-exit status: 0 all well; 1 a finding (the environment cannot be measured); 2 bad usage or input""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    def command(name: str, run: Run, summary: str, epilog: str = "") -> argparse.ArgumentParser:
-        added = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        added.set_defaults(run=run)
-        added.add_argument(
-            "--json", action="store_true", help="one JSON document on standard output"
-        )
-        return added
-
-    for add in (
-        add_study_commands,
-        add_margin_commands,
-        add_page_commands,
-        add_oversight_commands,
-        add_watch_commands,
-        add_reproduce_commands,
-        add_bundled_commands,
-    ):
-        add(command)
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return FINDING if isinstance(error, EnvironmentFault) else BAD_INPUT

@@ -1,4 +1,4 @@
-"""What the command line shows: progress on standard error, tables on standard output."""
+"""Progress and notes on standard error, tables on standard output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from safemargin.cli.options import print_note
 from safemargin.core.text import duration
+from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins
 from safemargin.study.plays import FewPlays
@@ -38,11 +40,10 @@ STAGES = {
     "report": "writing the report",
     "highlights": "filming",
 }
-ESTIMANDS = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
 
 
 class ProgressBar:
-    """A collection's progress: bars with an estimate on a terminal, a line now and then elsewhere.
+    """Shows progress: bars with the time left on a terminal, a line now and then elsewhere.
 
     Used as a context manager, so that an error or Ctrl-C leaves the terminal as it was.
     """
@@ -66,8 +67,8 @@ class ProgressBar:
         )
         self._task: TaskID | None = None
         self._name = ""
-        self._total = self._done = self._begun_at = self._steps = 0
-        self._began = self._printed = time.monotonic()
+        self._total = self._done = self._done_at_start = self._steps = 0
+        self._started = self._printed = time.monotonic()
 
     def __enter__(self) -> ProgressBar:
         self._bars.start()
@@ -90,18 +91,18 @@ class ProgressBar:
     def _warned(
         self, message: Warning | str, category: type[Warning], *where: Any, **more: Any
     ) -> None:
-        """Tell what matters before hours are spent at once, as a note."""
+        """Show at once, as a note, what matters before hours are spent."""
         if issubclass(category, FewPlays):
-            print(f"note: {message}", file=sys.stderr, flush=True)
+            print_note(str(message))
         else:
             self._show_warning(message, category, *where, **more)
 
     def stage(self, name: str, *, total: int, done: int) -> None:
-        """A stage begins, or its total has grown."""
+        """Start a stage, or change the total of the current one."""
         if name != self._name:
             self._name, self._steps = name, 0
-            self._began = self._printed = time.monotonic()
-            self._begun_at = done
+            self._started = self._printed = time.monotonic()
+            self._done_at_start = done
             self._task = self._bars.add_task(
                 STAGES.get(name, name), total=total, completed=done, speed=""
             )
@@ -110,10 +111,10 @@ class ProgressBar:
             self._bars.update(self._task, total=total, completed=done)
 
     def advance(self, steps: int) -> None:
-        """One more piece of the stage is finished."""
+        """Count one more finished piece of the stage, which took this many simulator steps."""
         self._done += 1
         self._steps += steps
-        elapsed = max(time.monotonic() - self._began, 1e-9)
+        elapsed = max(time.monotonic() - self._started, 1e-9)
         speed = f"{self._steps / elapsed:,.0f} steps/s" if self._steps else ""
         if self._task is not None:
             self._bars.update(self._task, advance=1, speed=speed)
@@ -123,7 +124,7 @@ class ProgressBar:
             and time.monotonic() - self._printed > self.SECONDS_BETWEEN_LINES
         ):
             self._printed = time.monotonic()
-            left = elapsed / (self._done - self._begun_at) * (self._total - self._done)
+            left = elapsed / (self._done - self._done_at_start) * (self._total - self._done)
             print(
                 f"{STAGES.get(self._name, self._name)}: {self._done} of {self._total}, "
                 + (f"{speed}, " if speed else "")
@@ -135,13 +136,13 @@ class ProgressBar:
 
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Show that the data allow no bound as a note on standard error, not as Python's warning."""
+    """Show the warning that the data allow no bound as a note on standard error."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoBound)
         yield
     for warning in caught:
         if issubclass(warning.category, NoBound):
-            print(f"note: {warning.message}", file=sys.stderr)
+            print_note(str(warning.message))
         else:
             warnings.showwarning(
                 warning.message, warning.category, warning.filename, warning.lineno
@@ -149,7 +150,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output; plain text where that is not a terminal."""
+    """Print a table on standard output; as plain text if that is not a terminal."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")
@@ -162,7 +163,7 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 
 
 def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -> None:
-    """A table of margins for a few proxies and tolerances."""
+    """Print a table of margins for a few proxies and tolerances."""
     if margins.bound.looks_at_n:
         print(f"the proxy {margins.proxy!r} looks at n, so there is no table; look values up")
         return
@@ -181,7 +182,7 @@ def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -
 
 
 def distinct(values: Iterable[float]) -> list[str]:
-    """Numbers with as few digits as tell them apart."""
+    """Write numbers with the fewest digits that tell them apart."""
     numbers = list(values)
     for digits in range(3, 17):
         texts = [f"{number:.{digits}g}" for number in numbers]

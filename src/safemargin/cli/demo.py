@@ -7,26 +7,26 @@ from pathlib import Path
 
 import numpy as np
 
-from safemargin.cli.base import print_json
 from safemargin.cli.console import ProgressBar, print_margins, warnings_as_notes
-from safemargin.core.records import EpisodeKey, Tuples
+from safemargin.cli.options import print_json
+from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
 from safemargin.study.study import Study
 
 ENVIRONMENT = "atari:pong"
 POLICY = "zoo:pong-a3c"
 MOMENTS = 30
-"""Of each phase: enough to see the shape of things in two minutes, too few to rely on."""
+"""Number of moments of each phase: enough to see the shape of things, too few to rely on."""
 SETTINGS = Settings(gamma=0.98, n_values=(1, 2, 4, 8, 16), opening=400)
 """With γ = 0.98, 228 steps of a return count instead of 459: shorter trials, for a short demo."""
 CONFIDENCE = 0.9
-"""What so few moments can promise."""
+"""The confidence that this few moments allow."""
 TOLERANCES = (0.1, 0.2, 0.4, 0.8)
 SHOWN_N = 8
 
 
 def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> None:
-    """Collect, fit and draw; going on where an earlier demonstration stopped."""
+    """Collect, fit and draw; continue an earlier demonstration in the same folder."""
     with ProgressBar() as progress:
         study = Study.create(folder / "study", ENVIRONMENT, POLICY, SETTINGS, progress=progress)
         study.collect(MOMENTS, MOMENTS, workers=workers, progress=progress)
@@ -35,17 +35,17 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
             margins = study.fit(CONFIDENCE)
         file = margins.save(folder / "margins.json")
         pictures = study.plot(folder / "figures", confidence=CONFIDENCE)
-        worst, step, text = most_critical(study.tuples())
+        episode, step, text = most_critical(study.tuples())
     if as_json:
         shown = {
             "margins": str(file),
             "figures": [str(picture) for picture in pictures],
-            "most_critical": {"episode": str(worst), "step": step},
+            "most_critical": {"episode": episode, "step": step},
         }
         print_json(shown)
         return
     print_margins(margins, TOLERANCES)
-    print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts to lose a point")
+    print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts losing a point")
     print("three seconds from now. Where the proxy is high, few mistakes are allowed.")
     print(text)
     print("Look one margin up:")
@@ -59,22 +59,22 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
         print("picture  " + str(picture))
 
 
-def most_critical(tuples: Tuples) -> tuple[EpisodeKey, int, str]:
-    """The moment that loses most, averaged over all n, and a sentence on it."""
+def most_critical(tuples: Tuples) -> tuple[str, int, str]:
+    """Return the episode and step that lose most, averaged over all n, and a sentence on it."""
     column = tuples.n_values.index(SHOWN_N)
     losses = tuples.criticalities[:, column]
     row = int(np.argmax(tuples.criticalities.mean(axis=1)))
-    key = EpisodeKey(str(tuples.phases[row]), int(tuples.indices[row]))  # type: ignore[arg-type]
+    episode = tuples.keys[row].title(has_lives=bool(tuples.lives.any()))
     step = int(tuples.steps[row])
     text = (
-        f"The most critical of {len(losses)} moments: step {step} of episode {key}, where "
+        f"The most critical of {len(losses)} moments: step {step} of episode {episode}, where "
         f"{SHOWN_N} random actions cost {losses[row]:.2f} ± {tuples.half_widths[row, column]:.2f} "
         f"(the median moment: {np.median(losses):.2f})."
     )
-    return key, step, text
+    return episode, step, text
 
 
 def program() -> str:
-    """How this program was called: perhaps by a path, where it is on none."""
+    """Return how this program was called: by its path if it is not on PATH."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "safemargin" else "safemargin"

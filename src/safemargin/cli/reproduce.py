@@ -2,111 +2,105 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import Annotated, Any
 
-from safemargin.cli.base import OK, AddCommand, print_json
+from cyclopts import Parameter
 
-FOLDER = Path("runs/reproduction")
-
-
-def add_reproduce_commands(command: AddCommand) -> None:
-    """Declare the command with its options."""
-    reproduce = command(
-        "reproduce",
-        run_reproduce,
-        "repeat a study of the paper with the bundled agents, or go on with it",
-        "Without NAME: the studies, and how far each is. Run the same command again to go on\n"
-        "after an interruption. When all moments are measured, FOLDER/NAME/tables holds what\n"
-        "tables and figures are made from: python reproduction/build.py --studies FOLDER\n\n"
-        "examples:\n  safemargin reproduce\n"
-        "  safemargin reproduce beamrider-a3c --natural 500 --spread 500",
-    )
-    reproduce.add_argument("name", nargs="?", metavar="NAME", help="one of the studies")
-    reproduce.add_argument(
-        "--natural", type=int, metavar="K", help="natural moments (default: the study's own number)"
-    )
-    reproduce.add_argument(
-        "--spread", type=int, metavar="K", help="spread moments (default: the study's own number)"
-    )
-    reproduce.add_argument("--workers", type=int, help="how many (default: one on each core)")
-    reproduce.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FOLDER",
-        default=FOLDER,
-        help=f"the folder with all these studies (default {FOLDER})",
-    )
-    reproduce.add_argument(
-        "--tables", type=Path, metavar="FOLDER", help="write STUDY's tables here instead"
-    )
-    reproduce.add_argument(
-        "--machine", metavar="TEXT", help="how the tables name the machine (default: found out)"
-    )
+from safemargin.cli.options import BUNDLED, OK, Json, Output, app, print_json
 
 
-def run_reproduce(options: argparse.Namespace) -> int:
-    """Collect one of the paper's studies and keep its tables; or tell how far all are."""
+@app.command(group=BUNDLED)
+def reproduce(
+    name: Annotated[str | None, Parameter(name="NAME")] = None,
+    /,
+    *,
+    natural: Annotated[int | None, Parameter(metavar="K")] = None,
+    spread: Annotated[int | None, Parameter(metavar="K")] = None,
+    workers: int | None = None,
+    output: Annotated[Output, Parameter(metavar="FOLDER")] = Path("runs/reproduction"),
+    tables: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+    machine: Annotated[str | None, Parameter(metavar="TEXT")] = None,
+    as_json: Json = False,
+) -> int:
+    """Repeat a study of the paper with the bundled agents, or continue it.
+
+    Without NAME, lists the studies and how far each of them is. Run the same command again to
+    continue after an interruption. Once all moments are measured, FOLDER/NAME/tables holds the
+    data behind the tables and figures; `python reproduction/build.py --studies FOLDER` in the
+    repository draws them.
+
+    For example:
+
+        safemargin reproduce
+        safemargin reproduce beamrider-a3c --natural 500 --spread 500
+
+    Args:
+        name: one of the studies
+        natural: number of natural moments (default: as many as the study names)
+        spread: number of spread moments (default: as many as the study names)
+        workers: how many (default: one on each core)
+        output: the folder of all these studies
+        tables: write the study's tables here instead
+        machine: how the tables name the machine (default: what can be found out about it)
+    """
     from safemargin.cli.console import ProgressBar
-    from safemargin.study.paper_studies import begin, keep_tables, paper_study
+    from safemargin.cli.paper_studies import begin, keep_tables, paper_study
 
-    if options.name is None:
-        return _list(options)
-    paper = paper_study(options.name)
-    folder = options.output / paper.name
-    natural = paper.natural if options.natural is None else options.natural
-    spread = paper.spread if options.spread is None else options.spread
-    with ProgressBar() as progress:
-        study = begin(paper, folder, progress)
-        with study:
-            study.collect(natural, spread, workers=options.workers, progress=progress)
-            tables = keep_tables(
-                study, paper, options.tables or folder / "tables", machine=options.machine
-            )
-            status = study.status()
-    if options.json:
-        print_json({"study": str(folder), "tables": str(tables), **status.to_dict()})
+    if name is None:
+        _list(output, as_json=as_json)
+        return OK
+    paper = paper_study(name)
+    folder = output / paper.name
+    with ProgressBar() as progress, begin(paper, folder, progress) as study:
+        study.collect(
+            paper.natural if natural is None else natural,
+            paper.spread if spread is None else spread,
+            workers=workers,
+            progress=progress,
+        )
+        written = keep_tables(study, paper, tables or folder / "tables", machine=machine)
+        status = study.status()
+    if as_json:
+        print_json({"study": str(folder), "tables": str(written), **status.to_dict()})
     else:
-        print(f"{paper.name}: {status.moments['natural']} natural and {status.moments['spread']} "
-              f"spread moments, {status.distinct_moments} distinct")  # fmt: skip
-        print(tables)
+        print(
+            f"{paper.name}: {status.moments['natural']} natural and {status.moments['spread']} "
+            f"spread moments, {status.distinct_moments} distinct"
+        )
+        print(written)
     return OK
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(folder: Path, *, as_json: bool) -> None:
+    """Print the paper's studies, and how far each is."""
     from safemargin.cli.console import print_table
-    from safemargin.study.paper_studies import PAPER_STUDIES
+    from safemargin.cli.paper_studies import PAPER_STUDIES
     from safemargin.study.store import DATABASE
     from safemargin.study.study import Study
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for paper in PAPER_STUDIES.values():
         moments = {"natural": 0, "spread": 0}
-        if (options.output / paper.name / DATABASE).exists():
-            with Study.open(options.output / paper.name) as study:
+        if (folder / paper.name / DATABASE).exists():
+            with Study.open(folder / paper.name) as study:
                 moments = dict(study.status().moments)
-        rows.append((paper, moments))
-    if options.json:
-        print_json(
-            [
-                {"name": paper.name, "purpose": paper.purpose, "moments": moments,
-                 "wanted": {"natural": paper.natural, "spread": paper.spread}}
-                for paper, moments in rows
-            ]
-        )  # fmt: skip
-    else:
-        print_table(
-            f"The paper's studies, in {options.output}",
-            ["name", "natural", "spread", "what"],
-            [
-                [
-                    paper.name,
-                    f"{moments['natural']} of {paper.natural}",
-                    f"{moments['spread']} of {paper.spread}",
-                    paper.purpose,
-                ]
-                for paper, moments in rows
-            ],
+        wanted = {"natural": paper.natural, "spread": paper.spread}
+        rows.append(
+            {"name": paper.name, "purpose": paper.purpose, "moments": moments, "wanted": wanted}
         )
-    return OK
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        f"The paper's studies, in {folder}",
+        ["name", "natural", "spread", "what"],
+        [
+            [
+                row["name"],
+                *(f"{row['moments'][phase]} of {row['wanted'][phase]}" for phase in row["wanted"]),
+                row["purpose"],
+            ]
+            for row in rows
+        ],
+    )

@@ -1,4 +1,4 @@
-"""What a collection will cost, as a table that can be read."""
+"""What a collection will cost, as a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDE = 4.0
 
 
 def print_plan(plan: CostPlan) -> None:
-    """Stage by stage, in all, and what would make it cheaper."""
+    """Print the cost of each stage, the total, and what would make it cheaper."""
     found = plan.forecast
     if not sum(stage.pieces for stage in found.stages):
         print(f"nothing is left to collect: the study in {plan.study} holds all of it")
@@ -73,11 +73,11 @@ def _title(plan: CostPlan) -> str:
 
 
 def _measured(plan: CostPlan) -> str:
-    """What stands behind the figures."""
+    """Say what the forecast rests on."""
     found = plan.forecast
     counts = " + ".join(f"{found.sample[phase]:,} {phase}" for phase in PHASES)
     if plan.pilot_moments == 0:
-        text = f"nothing more; the study's own {counts} moments tell"
+        text = f"nothing more; the study's own {counts} moments suffice"
     else:
         noun = "moment" if plan.pilot_moments == 1 else "moments"
         text = f"{plan.pilot_moments} {noun} in {duration(plan.pilot_seconds)}, nothing is kept"
@@ -94,7 +94,7 @@ def _measured(plan: CostPlan) -> str:
 
 
 def _count(range_: Range) -> str:
-    """Exact numbers whole, others with three digits and their range."""
+    """Write exact numbers in full, others with three digits and their range."""
     if range_.low == range_.high:
         return f"{range_.expected:,.0f}"
     return f"{_round(range_.expected)} ({_round(range_.low)} – {_round(range_.high)})"
@@ -107,7 +107,7 @@ def _time(range_: Range) -> str:
 
 
 def _round(value: float) -> str:
-    """Three digits: 940, 26.8 k, 1.54 M."""
+    """Write a number with three digits: 940, 26.8 k, 1.54 M."""
     for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= 0.9995 * unit:
             scaled = value / unit
@@ -116,5 +116,5 @@ def _round(value: float) -> str:
 
 
 def _size(count: float) -> str:
-    """Bytes as people say them."""
+    """Write a number of bytes with its unit."""
     return f"{_round(count)}B" if count >= 999.5 else f"{count:.0f} B"

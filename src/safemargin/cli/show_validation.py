@@ -1,16 +1,17 @@
-"""Validations and comparisons as tables that can be read."""
+"""Validations and comparisons as tables."""
 
 from __future__ import annotations
 
-from safemargin.cli.console import ESTIMANDS, print_table
+from safemargin.cli.console import print_table
+from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.validation.comparison import Comparison
 from safemargin.validation.gaps import GapError
 from safemargin.validation.heldout import CoverageRow, Share
-from safemargin.validation.validate import Validation
+from safemargin.validation.validating import Validation
 
 
 def print_validation(validation: Validation) -> None:
-    """What unseen moments say, from the promise of a margin down to the paper's tables."""
+    """Print what unseen moments show, from the promise of a margin to the paper's tables."""
     what = ESTIMANDS[validation.estimand]
     promised = validation.confidence
     print_table(
@@ -23,7 +24,7 @@ def print_validation(validation: Validation) -> None:
                 f"{row.tolerance:g}",
                 f"{row.failed.tested} {row.phase}",
                 str(row.failed.count),
-                _percent(row.failed),
+                _number(row.failed.share),
                 _interval(row.failed),
                 f"{row.mean_margin:.2f}",
             ]
@@ -43,7 +44,7 @@ def print_validation(validation: Validation) -> None:
             f"the range of a fit without them, {validation.no_bound:.1%} had no bound."
         )
     if validation.same_law is None:
-        print("Natural and spread moments: only one kind is there, so nothing to compare.")
+        print("Natural and spread moments: there is only one kind, so there is nothing to compare.")
     else:
         test = validation.same_law
         verdict = (
@@ -126,7 +127,7 @@ def _print_table_one(validation: Validation) -> None:
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """All candidates, and the winner for each tolerance."""
+    """Print all candidates, and the winner for each tolerance."""
     tolerances = [f"{tolerance:g}" for tolerance in comparison.tolerances]
     print_table(
         f"Methods and proxies on unseen natural moments ({ESTIMANDS[comparison.estimand]}, "
@@ -173,7 +174,7 @@ def print_comparison(comparison: Comparison) -> None:
 
 
 def print_gaps(gaps: GapError | None) -> None:
-    """What the powers of two would have missed; nothing where that is not known."""
+    """Print what the powers of two would have missed, if that is known."""
     if gaps is None:
         return
     print_table(
@@ -197,14 +198,10 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _percent(share: Share) -> str:
-    return _number(share.share)
-
-
 def _interval(share: Share) -> str:
     return "–" if share.share is None else f"{share.low:.3f} – {share.high:.3f}"
 
 
 def _short(share: Share) -> str:
-    """±, as the half-width to the lower side: what matters."""
+    """Write the lower end of the interval, the one that matters, in brackets."""
     return "" if share.share is None else f"[{share.low:.2f}]"

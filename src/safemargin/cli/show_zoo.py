@@ -1,4 +1,4 @@
-"""What `safemargin zoo` shows: all agents in a table, or one card as text."""
+"""The bundled agents as a table, and the card of one as text."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ SUMMARY = (
     *("name", "algorithm", "environment", "mean_score", "score_sd", "games"),
     *("observation", "kind", "size_bytes", "identity"),
 )
-"""The entries of a card that `safemargin zoo --json` gives."""
+"""The entries of a card that `safemargin zoo --json` prints."""
 
 WIDTH = 100
 LABEL = 14
 CHOICES = {"epsilon": "1 % random"}
-"""The ways to choose actions in an evaluation whose names do not speak for themselves."""
+"""Ways to choose actions in an evaluation, where the name needs an explanation."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def summary(card: Card) -> Card:
-    """A card in short, for programs."""
+    """Return the main entries of a card, for programs."""
     return {name: card[name] for name in SUMMARY}
 
 
 def print_agents(cards: Sequence[Card]) -> None:
-    """All bundled agents, one a row."""
+    """Print all bundled agents, one per row."""
     print_table(
         "Bundled agents: use one as zoo:NAME",
         ["name", "environment", "algorithm", "score ± sd (games)", "observation", "size"],
@@ -50,7 +50,7 @@ def print_agents(cards: Sequence[Card]) -> None:
 
 
 def print_card(card: Card) -> None:
-    """One card, a labelled line for each thing known."""
+    """Print one card, with a labelled line for each entry."""
     print(card["name"])
     for label, text in _lines(card):
         print(
@@ -117,7 +117,7 @@ def _training(card: Card) -> str:
 
 
 def _curve(card: Card) -> Iterator[tuple[str, str]]:
-    """The scores during training as a row of blocks, evenly spaced over the steps."""
+    """Draw the scores during training as a row of blocks, evenly spaced over the steps."""
     curve = card["curve"]
     known = [
         (step, score)
@@ -139,7 +139,7 @@ def _curve(card: Card) -> Iterator[tuple[str, str]]:
     yield (
         "",
         f"score in training from {_points(lowest)} to {_points(highest)} over {last:,} steps"
-        + (f"; resumed {resumed} ×, where the running mean begins anew" if resumed else ""),
+        + (f"; resumed {resumed} ×, where the running mean starts again" if resumed else ""),
     )
 
 
@@ -157,7 +157,7 @@ def _weights(card: Card) -> str:
 
 
 def file_size(size: int) -> str:
-    """A number of bytes as people say it."""
+    """Write a number of bytes with its unit."""
     return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 

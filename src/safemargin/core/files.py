@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to; the file takes the place of `path` once all is written.
+    """Yield a temporary path to write to; that file replaces `path` once it is complete.
 
-    A symbolic link stays one: the file it leads to is replaced. What is no regular file, such as
-    /dev/stdout or a pipe, is written to directly.
+    A symbolic link stays one: the file it points to is replaced. Anything but a regular file,
+    e.g. /dev/stdout or a pipe, is written to directly.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():

@@ -11,21 +11,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from safemargin.errors import InvalidInput, did_you_mean, told
+from safemargin.errors import InvalidInput, describe_error, did_you_mean
 
 
 def locate(text: str, *, what: str) -> Any:
-    """The object that a text names; `what` opens the error texts."""
-    place, _, attribute = text.rpartition(":")
-    if not place or not attribute:
+    """Return the object that a text names; error messages start with `what`."""
+    source, _, attribute = text.rpartition(":")
+    if not source or not attribute:
         raise InvalidInput(
             f"{what} {text!r}: name an object in it, as 'file.py:attribute' or "
             "'package.module:attribute'"
         )
     module = (
-        _module_from_file(Path(place), text, what)
-        if place.endswith(".py")
-        else _module_from_name(place, text, what)
+        _module_from_file(Path(source), text, what)
+        if source.endswith(".py")
+        else _module_from_name(source, text, what)
     )
     value: Any = module
     for name in attribute.split("."):
@@ -37,7 +37,7 @@ def locate(text: str, *, what: str) -> Any:
 
 
 def takes_no_arguments(value: Any) -> bool:
-    """Whether a function or class can and must be called without arguments to give an object."""
+    """Whether a function or class is to be called, without arguments, to get the object itself."""
     if not (inspect.isfunction(value) or inspect.isclass(value) or inspect.isbuiltin(value)):
         return False
     try:
@@ -64,14 +64,16 @@ def _module_from_name(name: str, text: str, what: str) -> ModuleType:
             ) from error
         raise InvalidInput(f"{what} {text!r}: importing it failed ({error})") from error
     except (Exception, SystemExit) as error:
-        raise InvalidInput(f"{what} {text!r}: importing it failed: {told(error)}") from error
+        raise InvalidInput(
+            f"{what} {text!r}: importing it failed: {describe_error(error)}"
+        ) from error
 
 
 def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
     if not path.expanduser().is_file():
         raise InvalidInput(f"{what} {text!r}: there is no file {path}")
     path = path.expanduser().resolve()
-    # The name says which file, so that two files called agent.py do not meet.
+    # The name depends on the whole path, so that two files called agent.py do not collide.
     tag = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     name = f"safemargin_file_{path.stem}_{tag}"
     if name in sys.modules:
@@ -81,15 +83,19 @@ def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
         raise InvalidInput(f"{what} {text!r}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # as when Python runs the file: it may import a neighbour
+    sys.path.insert(
+        0, str(path.parent)
+    )  # as when Python runs the file: it may import its neighbours
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise InvalidInput(f"{what} {text!r}: running the file failed: {told(error)}") from error
+        raise InvalidInput(
+            f"{what} {text!r}: running the file failed: {describe_error(error)}"
+        ) from error
     finally:
         sys.path.remove(str(path.parent))
-    # A worker process cannot import the file by this name, so what it defines travels whole.
+    # A worker process cannot import the file by this name, so its objects are pickled by value.
     import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)

@@ -1,4 +1,4 @@
-"""Progress of a long computation, as the code that does the work reports it."""
+"""Progress of a long computation, reported by the code that does the work."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Hears how a collection goes on."""
+    """Receives reports on how far a computation has come."""
 
     def stage(self, name: str, *, total: int, done: int) -> None:
-        """A stage begins, or its total has grown."""
+        """Report that a stage starts, or that its total has grown."""
 
     def advance(self, steps: int) -> None:
-        """One more piece of the stage is finished, after so many simulator steps."""
+        """Report one more finished piece of the stage, which took this many simulator steps."""
 
 
 class Silence:
-    """A progress that nobody looks at."""
+    """Ignores all reports."""
 
     def stage(self, name: str, *, total: int, done: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The frozen records that the stages of a study hand to one another."""
+"""The frozen records that the stages of a study pass to one another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,20 @@ Array = npt.NDArray[Any]
 
 Phase = Literal["natural", "spread"]
 PHASES: tuple[Phase, ...] = ("natural", "spread")
-"""In this order; the position is part of every random stream's key."""
+"""The order matters: the position is part of every random stream's key."""
+
+
+def episode_id(phase: str, index: int, life: int) -> str:
+    """Return an episode's name for addresses and files, lives counted from 0: 'natural-17-1'."""
+    return f"{phase}-{index}-{life}"
+
+
+def episode_title(phase: str, index: int, life: int, *, has_lives: bool) -> str:
+    """Return an episode's name for people, lives counted from 1: 'natural 17, life 2'.
+
+    Where games have no lives, it is plainly 'natural 17'.
+    """
+    return f"{phase} {index}" + (f", life {life + 1}" if has_lives else "")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,16 +47,25 @@ class EpisodeKey:
 
     @property
     def game_keys(self) -> tuple[int, int]:
-        """What the start that all lives share is keyed by."""
+        """The keys of the random stream for the start, which all lives share."""
         return PHASES.index(self.phase), self.index
 
     @property
     def stream_keys(self) -> tuple[int, int, int]:
-        """What an episode's own random streams are keyed by."""
+        """The keys of the episode's own random streams."""
         return *self.game_keys, self.life
 
+    @property
+    def id(self) -> str:
+        """The name for addresses and file names; see `episode_id`."""
+        return episode_id(self.phase, self.index, self.life)
+
+    def title(self, *, has_lives: bool) -> str:
+        """Return the name for people; see `episode_title`."""
+        return episode_title(self.phase, self.index, self.life, has_lives=has_lives)
+
     def __str__(self) -> str:
-        return f"{self.phase} {self.index}" + (f" life {self.life}" if self.life else "")
+        return self.title(has_lives=self.life > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +74,9 @@ class Episode:
 
     key: EpisodeKey
     seed: int
-    """What the environment was reset with."""
+    """The seed that the environment was reset with."""
     opening: int
-    """The first so many actions were random (a different start), not the policy's."""
+    """This many first actions were random (for a different start), not the policy's."""
     actions: Array  # [steps] or [steps, dimensions]
     rewards: Floats  # [steps]
     scores: npt.NDArray[np.float32]  # [steps, actions]
@@ -68,6 +90,11 @@ class Episode:
     @property
     def steps(self) -> int:
         return len(self.rewards)
+
+    @property
+    def ended(self) -> str:
+        """How it ended: 'cut', 'terminated' or 'truncated'."""
+        return "cut" if self.cut else "terminated" if self.terminated else "truncated"
 
     @property
     def fingerprint(self) -> str:
@@ -107,7 +134,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """An estimate and the returns it was made from."""
+    """An estimate and the returns it was computed from."""
 
     estimate: Estimate
     perturbed: Floats  # [trials]
@@ -115,9 +142,9 @@ class Measurement:
     steps: int
     """Simulator steps spent."""
     wasted: int = 0
-    """Those of them in trials that were begun ahead and then not wanted."""
+    """How many of them were spent on speculative trials that were discarded."""
     remembered: int = 0
-    """States held to see where the moment's rollouts meet; the same for every n of a moment."""
+    """States kept to recognise rollouts that meet; the same for every n of a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +153,7 @@ class Tuples:
 
     phases: npt.NDArray[np.str_]  # [moments]
     indices: npt.NDArray[np.int64]  # [moments] episode number within the phase
+    lives: npt.NDArray[np.int64]  # [moments] counted from 0; all 0 where games have no lives
     steps: npt.NDArray[np.int64]  # [moments]
     proxies: Floats  # [moments], or [moments, n] where the proxy looks at n
     criticalities: Floats  # [moments, n]
@@ -139,12 +167,19 @@ class Tuples:
     def __len__(self) -> int:
         return len(self.steps)
 
+    @property
+    def keys(self) -> list[EpisodeKey]:
+        """The episode of each moment, [moments]."""
+        return list(
+            map(EpisodeKey, self.phases.tolist(), self.indices.tolist(), self.lives.tolist())
+        )
+
     def losses(self, estimand: Literal["mean", "single-run"]) -> Floats:
-        """What a fit bounds: the mean loss [moments, n], or that of runs [moments, runs, n]."""
+        """Return what a fit bounds: mean losses [moments, n], or single ones [moments, runs, n]."""
         if estimand == "mean":
             return self.criticalities
         if self.runs is None:
             raise InvalidInput(
-                "these tuples hold no single runs; take study.tuples(estimand='single-run')"
+                "these tuples hold no single runs; use study.tuples(estimand='single-run')"
             )
         return self.runs

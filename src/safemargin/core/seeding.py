@@ -1,6 +1,6 @@
-"""The only maker of random generators: (study seed, purpose, keys) → an independent stream.
+"""The only maker of numpy's random generators: (study seed, purpose, keys) → a stream.
 
-Every random choice in a study names what it is for, so that no result depends on how many
+Every random choice in a study names its purpose, so that no result depends on how many
 workers there are, in which order they finish, or whether a run was interrupted.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What a stream is used for. Values are part of the study format: never renumber."""
+    """What a stream is used for. The values are part of the study format: never renumber them."""
 
     RESET = 1  # the seed an episode's environment is reset with
     OPENING = 2  # length and actions of the random opening
@@ -28,13 +28,23 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
-    """The generator for one purpose and one set of non-negative keys."""
-    # SeedSequence ignores trailing zeros and splits large numbers into words: the count of keys
-    # in front and the only number of any size at the end keep different streams apart.
+    """Return the generator for one purpose and one sequence of non-negative keys."""
+    # SeedSequence ignores trailing zeros and splits large numbers into words. Putting the number
+    # of keys first and the seed, which may be large, last keeps different streams apart.
     entropy = np.random.SeedSequence([len(keys), int(purpose), *keys, seed])
     return np.random.Generator(np.random.PCG64(entropy))
 
 
 def environment_seed(seed: int, *keys: int) -> int:
-    """The seed that an episode's environment is reset with."""
+    """Return the seed that an episode's environment is reset with."""
     return int(stream(seed, Purpose.RESET, *keys).integers(2**31 - 1))
+
+
+def plain_generator(seed: int | None) -> np.random.Generator:
+    """Return a generator outside a study's streams; without a seed, different every time."""
+    return np.random.default_rng(seed)
+
+
+def hashed_seed(*words: int) -> int:
+    """Return a 32-bit seed that depends on every bit of these non-negative numbers."""
+    return int(np.random.SeedSequence(words).generate_state(1)[0])

@@ -1,12 +1,19 @@
-"""Numbers and names as people read them."""
+"""Numbers and names for people to read."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """A span of time as people say it."""
+    """Format a span of time with a suitable unit: '45 s', '12 min', '3.5 h'."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def readable(name: str) -> str:
+    """Spell out a proxy's name: log_prob_range → log-probability range."""
+    full = {"q": "Q", "prob": "probability", "log-prob": "log-probability"}
+    words = name.replace("log_prob", "log-prob").replace("_", " ").split(" ")
+    return " ".join(full.get(word, word) for word in words)

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def versions_in_use() -> dict[str, str]:
-    """What the numbers may depend on."""
+    """Return the versions of Python and of the libraries that the numbers may depend on."""
     names = ("numpy", "gymnasium", "ale-py", "mujoco", "onnxruntime", "torch", "stable-baselines3")
     versions = {"safemargin": __version__, "python": platform.python_version()}
     versions["platform"] = sys.platform

@@ -1,4 +1,9 @@
-"""True criticality (Algorithm 1): perturbed rollouts from saved states, and when to stop them."""
+"""True criticality (Algorithm 1): perturbed rollouts from saved states, and when to stop them.
+
+`rollouts` runs one policy in one simulator, `batch` runs many trials in lock-step, `coalescing`
+merges trials that reach the same state, `plans` chooses the trials and `stopping` ends them;
+`estimation` puts these together for one moment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials in lock-step: many simulators, and one call of the policy for all of them at each step."""
+"""Trials in lock-step: many simulators, with one call of the policy for all of them per step."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import gymnasium as gym
 import numpy as np
 
 from safemargin.core.records import Floats
-from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.environments import Simulator, Snapshot
 from safemargin.policies.base import Memory
 
-MOST_PREFIXES = 256
-"""So many states after random actions are kept: about 20 MB in an Atari game."""
+MAX_PREFIXES = 256
+"""At most this many states after random actions are kept: about 20 MB for an Atari game."""
 
-SHORTEST_PREFIX = 4
-"""So many steps cost more than saving where they led."""
+MIN_PREFIX = 4
+"""Re-simulating this many steps costs more than taking a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What one trial draws from; None where nothing is random."""
+    """The random streams of one trial; None where nothing is random."""
 
     environment: np.random.Generator | None = None
     policy: np.random.Generator | None = None
@@ -33,44 +33,44 @@ class Streams:
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """A rollout that leaves a point with random actions and then follows the policy."""
+    """A rollout that starts at a point with random actions and then follows the policy."""
 
     uniforms: Floats  # [n, width]: one row for each random action
     streams: Streams = Streams()
     rollout: Rollout = field(default_factory=Rollout)
     discounted: float | None = None
-    """Its return, once somebody asked for it."""
+    """Its discounted return, cached when first needed."""
     steps: int = 0
-    """Simulated; fewer than its length where it follows another rollout or began like one."""
+    """Steps simulated: fewer than its length where it shares steps with another rollout."""
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Slot:
     simulator: Simulator
     trial: Trial
     memory: Memory
 
 
-class Lanes:
-    """One lane for each simulator of the runner; a trial that is over makes room at once.
+class TrialBatch:
+    """Trials from one point, one in each simulator; a finished trial makes room at once.
 
-    The returns do not depend on the number of lanes or on what runs beside a trial.
+    Returns depend neither on the batch size nor on the other trials in the batch.
     """
 
     def __init__(
         self,
         runner: Runner,
         point: Point,
-        meetings: Meetings | None = None,
+        state_index: StateIndex | None = None,
         simulators: Sequence[Simulator] = (),
     ) -> None:
-        """`simulators`: those of the runner to use; all of them where none is named."""
+        """Use `simulators` of the runner, or all of them by default."""
         self._runner = runner
         self._point = point
-        self._meetings = meetings
+        self._state_index = state_index
         self._horizon = runner.settings.horizon
         self._idle = list(simulators or runner.simulators)
-        self._busy: list[_Lane] = []
+        self._busy: list[_Slot] = []
         self._prefixes: dict[bytes, tuple[Snapshot, list[float]]] = {}
 
     @property
@@ -79,106 +79,109 @@ class Lanes:
         return bool(self._idle)
 
     def start(self, trial: Trial) -> None:
-        """Let a trial leave the point."""
+        """Start a trial from the point in a free simulator."""
         simulator = self._idle.pop(0)
         snapshot, rewards = self._beginning(trial)
         simulator.restore(snapshot)
         trial.rollout.rewards += rewards
         for _ in rewards:
-            self._runner.pass_over(trial.streams.policy)
+            self._runner.skip_draw(trial.streams.policy)
         if trial.streams.environment is not None:
             simulator.reseed(trial.streams.environment)
-        lane = _Lane(simulator, trial, self._point.memory)
-        self._busy.append(lane)
-        if lane.memory is None:  # the policy need not see the random actions
-            self._perturb(lane)
+        slot = _Slot(simulator, trial, self._point.memory)
+        self._busy.append(slot)
+        if slot.memory is None:  # the policy need not see the random actions
+            self._perturb(slot)
             if trial.rollout.finished:
-                self._release([lane])
+                self._release([slot])
 
     def advance(self) -> None:
-        """Take one step in every lane."""
-        asking = [lane for lane in self._busy if not self._meets(lane)]
+        """Advance every running trial by one step."""
+        asking = [slot for slot in self._busy if not self._joins_earlier(slot)]
         if asking:
             rows, memories = self._runner.scores(
-                [lane.simulator.observation for lane in asking], [lane.memory for lane in asking]
+                [slot.simulator.observation for slot in asking], [slot.memory for slot in asking]
             )
-            for lane, row, memory in zip(asking, rows, memories, strict=True):
-                lane.memory = memory
-                if len(lane.trial.rollout.rewards) < len(lane.trial.uniforms):
-                    self._step_at_random(lane)
+            for slot, row, memory in zip(asking, rows, memories, strict=True):
+                slot.memory = memory
+                if len(slot.trial.rollout.rewards) < len(slot.trial.uniforms):
+                    self._step_at_random(slot)
                 else:
-                    generator = lane.trial.streams.policy
-                    self._step(lane, self._runner.choose(row, generator, lane.simulator.mask))
-        self._release([lane for lane in self._busy if lane.trial.rollout.over])
+                    generator = slot.trial.streams.policy
+                    self._step(slot, self._runner.choose(row, generator, slot.simulator.mask))
+        self._release([slot for slot in self._busy if slot.trial.rollout.over])
 
-    def finish(self, trials: Sequence[Trial]) -> None:
-        """Go on until these trials, all started, are complete."""
+    def run(self, trials: Sequence[Trial]) -> None:
+        """Start these trials as simulators become free, and advance until all are complete."""
+        waiting = deque(trials)
         while not all(trial.rollout.complete for trial in trials):
+            while waiting and self.free:
+                self.start(waiting.popleft())
             self.advance()
 
     def abandon(self, trials: Iterable[Trial]) -> None:
-        """Stop trials that nobody wants any longer and no other one follows."""
+        """Stop trials that are no longer needed, unless another trial follows them."""
         unwanted = {
             id(trial) for trial in trials if not trial.rollout.over and trial.rollout.followers == 0
         }
-        lanes = [lane for lane in self._busy if id(lane.trial) in unwanted]
-        for lane in lanes:
-            lane.trial.rollout.abandoned = True
-        self._release(lanes)
+        slots = [slot for slot in self._busy if id(slot.trial) in unwanted]
+        for slot in slots:
+            slot.trial.rollout.abandoned = True
+        self._release(slots)
 
-    def _release(self, lanes: Iterable[_Lane]) -> None:
-        for lane in lanes:
-            self._busy.remove(lane)
-            self._idle.append(lane.simulator)
+    def _release(self, slots: Iterable[_Slot]) -> None:
+        for slot in slots:
+            self._busy.remove(slot)
+            self._idle.append(slot.simulator)
 
-    def _meets(self, lane: _Lane) -> bool:
-        """Whether a trial meets another rollout here, which it then follows."""
-        rollout = lane.trial.rollout
-        position, n = len(rollout.rewards), len(lane.trial.uniforms)
-        if self._meetings is None or position < n:
+    def _joins_earlier(self, slot: _Slot) -> bool:
+        """Whether the trial has reached a state of an earlier rollout, which it then follows."""
+        rollout = slot.trial.rollout
+        position, n = len(rollout.rewards), len(slot.trial.uniforms)
+        if self._state_index is None or position < n:
             return False
-        other = self._meetings.arrive(position, lane.simulator, lane.memory, rollout, n)
+        other = self._state_index.match_or_add(position, slot.simulator, slot.memory, rollout, n)
         if other is not None:
             rollout.follow(other)
         return other is not None
 
-    def _perturb(self, lane: _Lane) -> None:
-        """Take the random actions; keep the states from which trials of a smaller n go on."""
-        trial, simulator = lane.trial, lane.simulator
+    def _perturb(self, slot: _Slot) -> None:
+        """Take the random actions; save the states that trials of a smaller n start from."""
+        trial, simulator = slot.trial, slot.simulator
         rollout, n = trial.rollout, len(trial.uniforms)
         stops = [n]
         if simulator.portable and trial.streams.environment is None:
             shorter = [length for length in self._runner.settings.n_values if length < n]
-            stops = [length for length in shorter if length >= SHORTEST_PREFIX] + stops
+            stops = [length for length in shorter if length >= MIN_PREFIX] + stops
         for stop in stops[bisect_right(stops, len(rollout.rewards)) :]:
             while not rollout.finished and len(rollout.rewards) < stop:
                 left = stop - len(rollout.rewards)
-                self._step_at_random(lane, watched=left <= simulator.looks_back)
-            if stop < n and not rollout.finished and len(self._prefixes) < MOST_PREFIXES:
+                self._step_at_random(slot, watched=left <= simulator.looks_back)
+            if stop < n and not rollout.finished and len(self._prefixes) < MAX_PREFIXES:
                 self._prefixes[trial.uniforms[:stop].tobytes()] = (
                     simulator.save(),
                     list(rollout.rewards),
                 )
 
     def _beginning(self, trial: Trial) -> tuple[Snapshot, list[float]]:
-        """Where the random actions led in a trial of a larger n; else the point itself."""
+        """The state that a trial of a larger n left after the same random actions, or the point."""
         if trial.streams.environment is None:
             found = self._prefixes.pop(trial.uniforms.tobytes(), None)
             if found is not None:
                 return found
         return self._point.snapshot, []
 
-    def _step_at_random(self, lane: _Lane, *, watched: bool = True) -> None:
-        position = len(lane.trial.rollout.rewards)
-        uniforms = lane.trial.uniforms[position]
-        self._runner.pass_over(lane.trial.streams.policy)
-        action = self._runner.random_actions(uniforms, lane.simulator.mask)
-        self._step(lane, action, watched=watched)
+    def _step_at_random(self, slot: _Slot, *, watched: bool = True) -> None:
+        position = len(slot.trial.rollout.rewards)
+        uniforms = slot.trial.uniforms[position]
+        self._runner.skip_draw(slot.trial.streams.policy)
+        action = self._runner.random_actions(uniforms, slot.simulator.mask)
+        self._step(slot, action, watched=watched)
 
-    def _step(self, lane: _Lane, action: object, *, watched: bool = True) -> None:
-        step = lane.simulator.step(action, watched=watched)
-        lane.trial.steps += 1
-        rollout = lane.trial.rollout
+    def _step(self, slot: _Slot, action: object, *, watched: bool = True) -> None:
+        step = slot.simulator.step(action, watched=watched)
+        slot.trial.steps += 1
+        rollout = slot.trial.rollout
         rollout.rewards.append(step.reward)
         ended = step.terminated or step.truncated
         rollout.finished = ended or len(rollout.rewards) >= self._horizon
@@ -187,14 +190,14 @@ class Lanes:
 def action_returns(
     runner: Runner,
     point: Point,
-    meetings: Meetings | None = None,
+    state_index: StateIndex | None = None,
     *,
     environment: Callable[[], np.random.Generator] | None = None,
 ) -> Floats:
-    """The discounted return of each action at a point, if the policy goes on after it, [actions].
+    """Return the discounted return of each action at a point, with the policy acting after it.
 
-    `environment` makes the stream that each action's trial draws from; pass the same one each time
-    to compare the actions in the same future. Simulators are left wherever the trials ended.
+    The result is [actions]. `environment` makes the random stream of each action's trial; return
+    equal streams to compare the actions in the same future. Simulators stay where trials ended.
     """
     space = runner.simulator.env.action_space
     assert isinstance(space, gym.spaces.Discrete)
@@ -202,12 +205,7 @@ def action_returns(
     trials = []
     for action in range(actions):
         streams = Streams(environment=None if environment is None else environment())
-        # A random action is made from a uniform number: this one makes the wanted action.
+        # Random actions are made from uniform numbers; this number gives the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
-    lanes = Lanes(runner, point, meetings)
-    waiting = deque(trials)
-    while waiting or not all(trial.rollout.complete for trial in trials):
-        while waiting and lanes.free:
-            lanes.start(waiting.popleft())
-        lanes.advance()
+    TrialBatch(runner, point, state_index).run(trials)
     return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])

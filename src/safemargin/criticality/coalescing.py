@@ -1,9 +1,9 @@
-"""Rollouts of one moment that meet share what follows (design decision 3).
+"""Rollouts of one moment that reach the same state share what follows (design decision 3).
 
 With a deterministic environment and policy, two rollouts that reach the same full state after the
-same number of steps have the same future. So a rollout is cut where it reaches a state that another
-rollout of the moment has left under the policy, and takes over the rewards that follow there, also
-those that the other one has yet to earn. Returns are those of the whole rollout, bit for bit.
+same number of steps have the same future. So a rollout is cut where it reaches a state in which
+another rollout of the moment was under the policy, and takes over the rewards that follow there,
+including those still to be earned. Returns equal those of the whole rollout, bit for bit.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from safemargin.environments import Simulator
 from safemargin.policies.base import Memory
 
-EVERY = 2
-"""States are compared after so many steps: a look costs a tenth of a step or more."""
+COMPARE_EVERY = 2
+"""States are compared every this many steps: a lookup costs a tenth of a step or more."""
 
-PATIENCE = 6
-"""So many whole rollouts of each n are looked at before it is asked whether that pays."""
+TRIAL_ROLLOUTS = 6
+"""Lookups go on for this many whole rollouts of each n before they have to pay off."""
 
-LARGEST = 200_000
-"""So many states of a moment are remembered at most."""
+MAX_STATES = 200_000
+"""At most this many states of a moment are remembered."""
 
-BYTES_A_STATE = 150
-"""Of memory: a digest and its place in a dictionary."""
+BYTES_PER_STATE = 150
+"""Memory for a digest and its dictionary entry."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,21 +35,21 @@ class Rollout:
 
     rewards: list[float] = field(default_factory=list)
     finished: bool = False
-    """It ended or reached the horizon."""
+    """Whether it ended or reached the horizon."""
     follows: Rollout | None = None
-    """The rollout that it met; from there on the two are one."""
+    """The rollout whose rewards continue this one."""
     followers: int = 0
     abandoned: bool = False
-    """Nobody will finish it."""
+    """Whether it was stopped before its end."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is left to simulate."""
+        """Whether none of its steps are left to simulate."""
         return self.finished or self.follows is not None
 
     @property
     def last(self) -> Rollout:
-        """The rollout that brings this one to its end."""
+        """The rollout that provides the end of this one."""
         rollout = self
         while rollout.follows is not None:
             rollout = rollout.follows
@@ -61,7 +61,7 @@ class Rollout:
         return self.last.finished
 
     def all_rewards(self) -> list[float]:
-        """Its own rewards and those that it takes over."""
+        """Return its own rewards and those that it takes over."""
         rewards = list(self.rewards)
         rollout = self
         while rollout.follows is not None:
@@ -70,50 +70,51 @@ class Rollout:
         return rewards
 
     def follow(self, other: Rollout) -> None:
-        """Be one with the other from here on."""
+        """Take over the rewards of another rollout from here on."""
         self.follows = other
         other.followers += 1
 
 
-class Meetings:
-    """States in which the rollouts of one moment were under the policy."""
+class StateIndex:
+    """An index of the states in which the rollouts of one moment were under the policy."""
 
     def __init__(self, horizon: int) -> None:
         self._horizon = horizon
         self._visited: list[dict[bytes, Rollout]] = [{} for _ in range(horizon)]
         self.remembered = 0
-        """States held."""
-        self._looked: Counter[int] = Counter()
-        self._saved: Counter[int] = Counter()
+        """The number of states held."""
+        self._lookups: Counter[int] = Counter()
+        self._saved_steps: Counter[int] = Counter()
 
-    def worthwhile(self, n: int) -> bool:
-        """Whether looking has paid so far for trials of n random actions.
+    def pays_off(self, n: int) -> bool:
+        """Whether lookups have saved enough steps so far for trials of n random actions.
 
-        In many worlds hardly any state ever comes again, or only after few mistakes. A look costs
-        about half of a step.
+        In many worlds states hardly ever recur, or only after few mistakes. A lookup costs about
+        half a step.
         """
-        looked = self._looked[n]
-        return looked < PATIENCE * self._horizon // EVERY or 2 * self._saved[n] >= looked
+        lookups = self._lookups[n]
+        on_trial = lookups < TRIAL_ROLLOUTS * self._horizon // COMPARE_EVERY
+        return on_trial or 2 * self._saved_steps[n] >= lookups
 
-    def expect(self, states: Iterable[bytes], rollout: Rollout) -> None:
-        """A finished rollout that comes through these states, digests of those after each step."""
+    def add_finished(self, states: Iterable[bytes], rollout: Rollout) -> None:
+        """Add a finished rollout; `states` are the digests after each of its steps."""
         for position, state in enumerate(states, start=1):
-            if position % EVERY == 0 and position < self._horizon:
+            if position % COMPARE_EVERY == 0 and position < self._horizon:
                 self._visited[position][state] = rollout
 
-    def arrive(
+    def match_or_add(
         self, position: int, simulator: Simulator, memory: Memory, rollout: Rollout, n: int = 0
     ) -> Rollout | None:
-        """The rollout that was here before, after so many steps; else remember this one.
+        """Return an earlier rollout in the same state after `position` steps, or add this one.
 
-        `n`: how many random actions the rollout began with.
+        `n` is the number of random actions that the rollout started with.
         """
-        if position % EVERY or not (simulator.digest_is_cheap or self.worthwhile(n)):
+        if position % COMPARE_EVERY or not (simulator.digest_is_cheap or self.pays_off(n)):
             return None
         visited = self._visited[position]
-        self._looked[n] += bool(visited)
+        self._lookups[n] += bool(visited)
         state = simulator.digest()
-        if state is None:  # something came up that cannot be looked into
+        if state is None:  # part of the state cannot be hashed
             return None
         if memory is not None:
             state = _with_memory(state, memory)
@@ -122,9 +123,9 @@ class Meetings:
             last = earlier.last
             if not last.abandoned:
                 length = len(last.rewards) if last.finished else self._horizon
-                self._saved[n] += length - position
+                self._saved_steps[n] += length - position
                 return earlier
-        elif self.remembered < LARGEST:
+        elif self.remembered < MAX_STATES:
             self.remembered += 1
         else:
             return None

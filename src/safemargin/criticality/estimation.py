@@ -12,8 +12,8 @@ import numpy as np
 from safemargin.core.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.criticality.batch import Lanes, Streams, Trial
-from safemargin.criticality.coalescing import Meetings
+from safemargin.criticality.batch import Streams, Trial, TrialBatch
+from safemargin.criticality.coalescing import StateIndex
 from safemargin.criticality.plans import Plan, Planner
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.criticality.stopping import StoppingRule
@@ -22,22 +22,22 @@ from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 
-LEFT_FOR = 16
-"""So many random actions are taken between saving a point and proving its snapshot."""
+DETOUR_STEPS = 16
+"""Random actions taken between saving a point and proving its snapshot."""
 
-PROVED_AGAIN = 32
-"""After the trials of a moment, so many steps are proven once more."""
+REPROOF_STEPS = 32
+"""Steps of the recorded episode that are proven again after the trials of a moment."""
 
 ALWAYS_REPEATED = 8
-"""In so many first episodes of a study some trials are run again."""
+"""Some trials are run again in this many first episodes of a study ..."""
 
 REPEATED_EVERY = 8
-"""Later, in one of so many."""
+"""... and afterwards in one episode out of this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Randomness:
-    """What is random besides the perturbation, and so must be drawn anew in each trial."""
+    """Whether something besides the perturbation is random, so that each trial must draw it."""
 
     environment: bool
     policy: bool
@@ -49,7 +49,7 @@ class Randomness:
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """The trials of one n, in the order of their numbers."""
+    """The trials of one n, in index order."""
 
     n: int
     plan: Plan
@@ -60,8 +60,8 @@ class _Series:
         return self.plan.rule
 
     @property
-    def begun_ahead(self) -> int:
-        """Trials begun but not yet judged."""
+    def pending(self) -> int:
+        """The number of trials started but not yet given to the rule."""
         return len(self.trials) - self.rule.trials
 
 
@@ -69,8 +69,8 @@ class MomentMeasurer:
     """Estimates c*(t, n) for any n at one moment of one recorded episode.
 
     Trial j draws the same random actions for every n (see `plans`) and, where something else is
-    random, meets the same noise as the j-th unperturbed trial: differences between n, and between
-    perturbed and unperturbed, are then less noisy, and each trial still follows the definition.
+    random, the same noise as the j-th unperturbed trial. This makes differences between n, and
+    between perturbed and unperturbed, less noisy; each trial still follows the definition.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class MomentMeasurer:
         self.repeat_every_n = repeat_every_n
         self.keys = (*episode.key.stream_keys, step)
         self.overhead = 0
-        """Simulator steps besides the trials since the last measurement."""
+        """Simulator steps outside the trials since the last measurement."""
         self.point = self._go_to()
         recognised = randomness.none and runner.simulator.digest_is_whole
-        self.meetings = Meetings(self.settings.horizon) if recognised else None
+        self.state_index = StateIndex(self.settings.horizon) if recognised else None
         self._leave()
-        self._prove(self.settings.horizon, self.meetings)
+        self._prove(self.settings.horizon, self.state_index)
         self.planner = Planner(
             self.settings,
             runner.random_actions,
@@ -116,10 +116,10 @@ class MomentMeasurer:
         self._recorded_return = runner.discounted(episode.rewards[step:])
 
     def measure(self, *n_values: int) -> list[Measurement]:
-        """For each n, trials as the plan has them, until its rule is content."""
+        """Run the trials that the plan of each n asks for, until its rule stops."""
         every = [_Series(n, self.planner.plan(n)) for n in n_values]
         self._run(every)
-        self._prove(PROVED_AGAIN)
+        self._prove(REPROOF_STEPS)
         for series in every:
             if self.repeat_every_n or series.n == self._repeated_n:
                 self._repeat_some(series)
@@ -131,36 +131,36 @@ class MomentMeasurer:
         return measurements
 
     def _run(self, every: Sequence[_Series]) -> None:
-        """Run trials in lock-step, the certain ones first, and judge them in their order."""
-        lanes = Lanes(self.runner, self.point, self.meetings)
-        # The largest n first: its trials are the longest, and all others begin like them.
-        wanting = [series for series in reversed(every) if not series.rule.stopped]
-        while wanting:
-            while lanes.free and (trial := self._next_trial(wanting)) is not None:
-                lanes.start(trial)
-            lanes.advance()
-            for series in wanting:
+        """Run trials in lock-step, those certain to be needed first, and judge them in order."""
+        batch = TrialBatch(self.runner, self.point, self.state_index)
+        # The largest n first: its trials are the longest, and all others start like them.
+        unfinished = [series for series in reversed(every) if not series.rule.stopped]
+        while unfinished:
+            while batch.free and (trial := self._next_trial(unfinished)) is not None:
+                batch.start(trial)
+            batch.advance()
+            for series in unfinished:
                 self._judge(series)
                 if series.rule.stopped:
-                    lanes.abandon(series.trials[series.rule.trials :])
-            wanting = [series for series in wanting if not series.rule.stopped]
+                    batch.abandon(series.trials[series.rule.trials :])
+            unfinished = [series for series in unfinished if not series.rule.stopped]
 
-    def _next_trial(self, wanting: Sequence[_Series]) -> Trial | None:
-        """The next trial to begin; None where it is better to wait for those under way."""
+    def _next_trial(self, unfinished: Sequence[_Series]) -> Trial | None:
+        """Return the next trial to start, or None to wait for those that are running."""
         for sure in (True, False):
-            for series in wanting:
+            for series in unfinished:
                 rule = series.rule
-                if series.begun_ahead < (rule.certain if sure else rule.likely // 2):
+                if series.pending < (rule.certain if sure else rule.likely // 2):
                     number = len(series.trials)
                     if not self.randomness.none and number >= len(self._unperturbed):
-                        self._unperturbed.append(self._trial(self._nothing, number))
+                        self._unperturbed.append(self._trial(self.runner.no_uniforms, number))
                         return self._unperturbed[-1]
                     series.trials.append(self._trial(series.plan.uniforms(number), number))
                     return series.trials[-1]
         return None
 
     def _judge(self, series: _Series) -> None:
-        """Give the rule the losses of all trials up to the first that is not complete."""
+        """Give the rule the losses of all trials before the first incomplete one."""
         rule = series.rule
         while not rule.stopped and rule.trials < len(series.trials):
             number = rule.trials
@@ -191,7 +191,7 @@ class MomentMeasurer:
             unperturbed=np.array(used),
             steps=sum(trial.steps for trial in series.trials),
             wasted=sum(trial.steps for trial in series.trials[count:]),
-            remembered=0 if self.meetings is None else self.meetings.remembered,
+            remembered=0 if self.state_index is None else self.state_index.remembered,
         )
 
     def _go_to(self) -> Point:
@@ -199,16 +199,16 @@ class MomentMeasurer:
         return self.runner.go_to(self.episode, self.step, self.earlier_lives)
 
     def _leave(self) -> None:
-        """Let something else happen: what the snapshot does not hold is then no longer there."""
+        """Take a detour, so that state missing from the snapshot is lost before the proof."""
         generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
-        uniforms = generator.random((LEFT_FOR, self.runner.random_actions.width))
+        uniforms = generator.random((DETOUR_STEPS, self.runner.random_actions.width))
         self.overhead += self.runner.leave(self.point, uniforms)
 
-    def _prove(self, steps: int, meetings: Meetings | None = None) -> None:
-        """EnvironmentFault where the restored state no longer repeats the recorded episode."""
+    def _prove(self, steps: int, state_index: StateIndex | None = None) -> None:
+        """Raise EnvironmentFault unless the restored state repeats the recorded episode."""
         self.overhead += min(self.episode.steps - self.step, steps)
         if not self.runner.repeats(
-            self.point, self.episode, self.step, steps=steps, meetings=meetings
+            self.point, self.episode, self.step, steps=steps, state_index=state_index
         ):
             raise EnvironmentFault(
                 f"a rollout from the restored state at step {self.step} of episode "
@@ -218,9 +218,9 @@ class MomentMeasurer:
 
     @property
     def _repeated_n(self) -> int | None:
-        """The n whose trials are tried again: in the first episodes, then in every eighth.
+        """The n whose trials are repeated, in the first episodes and then in every eighth.
 
-        Over a study every n has its turn.
+        Over a study each n takes its turn.
         """
         index, n_values = self.episode.key.index, self.settings.n_values
         if index < ALWAYS_REPEATED or index % REPEATED_EVERY == 0:
@@ -228,22 +228,21 @@ class MomentMeasurer:
         return None
 
     def _repeat_some(self, series: _Series) -> None:
-        """Run a few trials once more in an environment that no trial has touched.
+        """Run a few trials again in an environment that no trial has touched.
 
-        State that only mistakes reach is not on the recorded way, and what one trial leaves behind
-        may change the next. The trial that lost most is repeated from the start of the game; the
-        one that lost least and two others after a reset.
+        The recorded episode does not visit state that only mistakes reach, and what one trial
+        leaves behind may change the next. The trial that lost most is repeated from the start of
+        the game, the one that lost least and two others after a reset.
         """
         returns = [self._return(trial) for trial in series.trials[: series.rule.trials]]
         generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
         others = generator.integers(len(returns), size=2)
         worst = int(np.argmin(returns))
         simulator = self.runner.simulator
-        lanes = Lanes(self.runner, self._go_to(), simulators=[simulator])
+        batch = TrialBatch(self.runner, self._go_to(), simulators=[simulator])
         for number in (worst, int(np.argmax(returns)), *map(int, others)):
             trial = self._trial(series.plan.uniforms(number), number)
-            lanes.start(trial)
-            lanes.finish([trial])
+            batch.run([trial])
             self.overhead += trial.steps
             if self._return(trial) != returns[number]:
                 raise EnvironmentFault(
@@ -254,16 +253,12 @@ class MomentMeasurer:
                 )
             simulator.reset(self.episode.seed)
 
-    @property
-    def _nothing(self) -> Floats:
-        return np.empty((0, self.runner.random_actions.width))
-
     def _trial(self, uniforms: Floats, number: int) -> Trial:
         streams = trial_streams(self.settings.seed, self.randomness, self.keys, number)
         return Trial(uniforms, streams)
 
     def _return(self, trial: Trial) -> float:
-        """The discounted return of a complete trial; it is asked for more than once."""
+        """Return the discounted return of a complete trial, computed once."""
         if trial.discounted is None:
             trial.discounted = self.runner.discounted(trial.rollout.all_rewards())
         return trial.discounted
@@ -275,7 +270,7 @@ class MomentMeasurer:
 
 
 def trial_streams(seed: int, randomness: Randomness, keys: tuple[int, ...], number: int) -> Streams:
-    """What a moment's trial of this number draws from, besides its random actions."""
+    """Make the random streams of trial `number` of a moment, besides its random actions."""
     environment = policy = None
     if randomness.environment:
         environment = stream(seed, Purpose.TRIAL_ENVIRONMENT, *keys, number)
@@ -294,11 +289,11 @@ def true_criticality(
     settings: Settings | None = None,
     scores: ScoreKind | None = None,
 ) -> list[Estimate]:
-    """Algorithm 1 at one step of the episode that starts from `seed`.
+    """Estimate the criticality of one step of the episode that starts from `seed` (Algorithm 1).
 
-    Whether the environment can be saved and restored, and whether it is deterministic, is found
-    out at that very step: a restored run is compared with the uninterrupted one. Where saving
-    fails, the episode is replayed from its start instead; where that fails too, NotMeasurable.
+    Whether the environment can be saved and restored, and whether it is deterministic, is checked
+    at that step by comparing a restored run with the uninterrupted one. Where saving fails, the
+    episode is replayed from its start instead; where that fails too, EnvironmentFault is raised.
     """
     n_values = list(np.atleast_1d(n).tolist())
     if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
@@ -328,17 +323,16 @@ def true_criticality(
 
 
 def find_randomness(runner: Runner, point: Point) -> Randomness:
-    """Whether the environment draws random numbers after a point, and the policy's choice does."""
+    """Find out whether the environment, and the policy's choice, draw random numbers."""
     simulator, settings = runner.simulator, runner.settings
     actions = stream(settings.seed, Purpose.DOCTOR)
-    lanes = Lanes(runner, point, simulators=[simulator])
+    batch = TrialBatch(runner, point, simulators=[simulator])
     draws = False
     for length in (0, *settings.n_values):
         uniforms = actions.random((length, runner.random_actions.width))
         simulator.restore(point.snapshot)
         before = simulator.random_state()
         trial = Trial(uniforms, Streams(policy=actions))
-        lanes.start(trial)
-        lanes.finish([trial])
+        batch.run([trial])
         draws = draws or simulator.random_state() != before
     return Randomness(environment=draws, policy=not runner.policy_actions.deterministic)

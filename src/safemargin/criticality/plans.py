@@ -1,7 +1,7 @@
-"""Which trials a moment gets for one n: the random numbers behind their actions, and when to stop.
+"""The trials of a moment for one n: the random numbers behind their actions, and when to stop.
 
-Whatever the plan, trial j draws the same numbers for every n, so that the random actions of a
-shorter perturbation are the first ones of a longer one.
+In every plan, trial j draws the same numbers for every n, so the random actions of a shorter
+perturbation are the first ones of a longer one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from safemargin.criticality.stopping import (
 )
 from safemargin.policies.actions import RandomActions
 
-ENUMERATED = 100
-"""Up to so many sequences of actions are all taken once, where nothing else is random.
+MAX_ENUMERATED = 100
+"""Up to this many action sequences are all taken once, where nothing else is random.
 
-Many of them soon meet one another, so that they often cost no more than ten random ones.
+Many of them soon reach the same states, so they often cost no more than ten random ones.
 """
 
 
@@ -41,11 +41,11 @@ class Plan:
     """Trial number → [n, width] numbers in [0, 1), one row for each random action."""
     rule: StoppingRule
     exact: bool
-    """Every sequence of actions once: the mean is the expectation itself."""
+    """Whether every action sequence is taken once, so that the mean is the expectation itself."""
 
 
 def rule_of(settings: Settings) -> StoppingRule:
-    """When the settings' plan has enough trials."""
+    """Make the stopping rule of the settings' trial plan."""
     if settings.trial_plan == "fixed":
         return FixedRule(settings, settings.trials)
     if settings.trial_plan == "anytime":
@@ -66,7 +66,7 @@ class Planner:
         *,
         enumerable: bool,
     ) -> None:
-        """`keys` name the moment; `enumerable`: nothing else is random and no mask is in force."""
+        """`keys` identify the moment; `enumerable`: nothing else is random and no mask applies."""
         self.settings = settings
         self.width = random_actions.width
         self.keys = keys
@@ -76,10 +76,10 @@ class Planner:
         )
 
     def plan(self, n: int) -> Plan:
-        """The plan for n random actions."""
+        """Make the plan for n random actions."""
         settings = self.settings
         if settings.trial_plan == "fixed":
-            if self.actions is not None and self.actions**n <= max(settings.trials, ENUMERATED):
+            if self.actions is not None and self.actions**n <= max(settings.trials, MAX_ENUMERATED):
                 sequences = list(product(range(self.actions), repeat=n))
 
                 def every(trial: int) -> Floats:
@@ -98,8 +98,8 @@ class Planner:
     def _stratified(self) -> Floats:
         """A Latin hypercube over the positions of a perturbation, [positions, trials, width].
 
-        At each position the trials' numbers fall one into each of N equal strata, in an order of
-        its own: every single trial is uniform and independent over positions, so the mean is
+        At each position, one trial's number falls into each of N equal strata, in an independent
+        order. Every single trial is uniform and independent over positions, so the mean is
         unbiased, while over all trials each first, second, … action is taken equally often.
         """
         count, longest = self.settings.trials, max(self.settings.n_values)

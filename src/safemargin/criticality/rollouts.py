@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy.typing as npt
 from safemargin.core.records import Array, Episode, EpisodeKey, Floats
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
-from safemargin.criticality.coalescing import Meetings, Rollout
+from safemargin.criticality.coalescing import Rollout, StateIndex
+from safemargin.criticality.replaying import Replay, native_action
 from safemargin.environments import Simulator, Snapshot
 from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
@@ -26,7 +28,7 @@ from safemargin.policies.proxies import Proxy, proxy_at, proxy_values
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A step of an episode, ready to be left any number of times in different directions."""
+    """A saved step of an episode, from which any number of rollouts can start."""
 
     snapshot: Snapshot
     memory: Memory
@@ -35,8 +37,8 @@ class Point:
 class Runner:
     """Runs a policy in a simulator, one environment step at a time.
 
-    `siblings` are simulators of the same environment that can go on from the first one's
-    snapshots; trials run in all of them at once (see `lanes`).
+    `siblings` are simulators of the same environment that can restore the first one's snapshots;
+    trials run in all of them at once (see `batch`).
     """
 
     def __init__(
@@ -55,20 +57,21 @@ class Runner:
         space = simulator.env.action_space
         self.random_actions = RandomActions(space)
         self.policy_actions = PolicyActions(space, policy.kind, settings)
+        self.no_uniforms = np.empty((0, self.random_actions.width))  # for no random action
         self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
 
     def run_game(self, key: EpisodeKey, *, seed: int | None = None) -> list[Episode]:
-        """An episode, and those that follow in the same game where each life is one."""
+        """Run an episode, and the following ones of the same game where each life is an episode."""
         episodes = [self.run_episode(key, seed=seed)]
         while self.simulator.game_goes_on:
             last = episodes[-1]
             following = replace(last.key, life=last.key.life + 1)
             first = self.simulator.next_life()
-            episodes.append(self._run(following, last.seed, first, self._no_uniforms))
+            episodes.append(self._run(following, last.seed, first, self.no_uniforms))
         return episodes
 
     def run_episode(self, key: EpisodeKey, *, seed: int | None = None) -> Episode:
-        """An episode under the policy, after a random opening where the settings ask for one."""
+        """Run an episode under the policy, after a random opening if the settings ask for one."""
         if seed is None:
             seed = environment_seed(self.settings.seed, *key.game_keys)
         return self._run(key, seed, self.simulator.reset(seed), self._opening(key))
@@ -138,37 +141,26 @@ class Runner:
         """Replay recorded actions from the game's start up to a step and save the state there.
 
         `earlier_lives` are the actions of the lives before the episode's own. Raises
-        EnvironmentFault where the replay does not give the recorded rewards and scores.
+        EnvironmentFault if the replay does not give the recorded rewards and scores.
         """
-        simulator = self.simulator
-        observation = simulator.reset(episode.seed)
         memory = self.policy.initial_memory(1)
-        left = sum(map(len, earlier_lives)) + step
-        watched = memory is not None
-        for actions in earlier_lives:
-            for action in actions:
-                simulator.step(
-                    native_action(action), watched=watched or left <= simulator.looks_back
-                )
-                left -= 1
-            if not simulator.game_goes_on:
-                raise _diverged(episode, 0)
-            observation = simulator.next_life()
-        for position in range(step):
+        unwatched = sum(map(len, earlier_lives)) + step - self.simulator.looks_back
+        replay = Replay(
+            self.simulator,
+            episode,
+            earlier_lives,
+            partial(_diverged, episode),
+            unwatched=unwatched if memory is None else 0,
+        )
+        observation = replay.begin()
+        for _ in range(step):
             if memory is not None:
                 _, memory = self._scores(observation, memory)
-            taken = simulator.step(
-                native_action(episode.actions[position]),
-                watched=watched or left <= simulator.looks_back,
-            )
-            left -= 1
-            if taken.reward != episode.rewards[position] or taken.terminated or taken.truncated:
-                raise _diverged(episode, position)
-            observation = taken.observation
+            observation = replay.advance().observation
         row, _ = self._scores(observation, memory)
         if not np.array_equal(row, episode.scores[step]):
             raise _diverged(episode, step)
-        return Point(simulator.save(), memory)
+        return Point(self.simulator.save(), memory)
 
     def repeats(
         self,
@@ -177,13 +169,13 @@ class Runner:
         step: int,
         *,
         steps: int | None = None,
-        meetings: Meetings | None = None,
+        state_index: StateIndex | None = None,
     ) -> bool:
-        """Whether the restored point, left with the recorded actions, gives what was recorded.
+        """Whether the recorded actions, taken from the restored point, give what was recorded.
 
-        Compares rewards, ends and the policy's scores over `steps`, else up to the horizon: the
-        proof, at this very step, that the snapshot holds all of the state. Whatever happened since
-        the point was saved must make no difference. Other rollouts may meet this one.
+        Compares rewards, ends and the policy's scores over `steps`, by default up to the horizon:
+        the proof that the snapshot holds all of the state, whatever happened after it was taken.
+        Adds the rollout to `state_index`, so that others can join it.
         """
         simulator = self.simulator
         last = min(episode.steps, step + (self.settings.horizon if steps is None else steps))
@@ -192,8 +184,8 @@ class Runner:
         observation = simulator.observation
         rollout = Rollout()
         for position in range(step, last):
-            if meetings is not None:
-                meetings.arrive(position - step, simulator, memory, rollout)
+            if state_index is not None:
+                state_index.match_or_add(position - step, simulator, memory, rollout)
             row, memory = self._scores(observation, memory)
             taken = simulator.step(native_action(episode.actions[position]))
             rollout.rewards.append(taken.reward)
@@ -210,7 +202,7 @@ class Runner:
         return True
 
     def leave(self, point: Point, uniforms: Floats) -> int:
-        """Take random actions from the point, for whatever they may disturb; how many it took."""
+        """Take random actions from the point, to disturb hidden state; return their number."""
         self.simulator.restore(point.snapshot)
         for taken, row in enumerate(uniforms):
             if self.simulator.ended:
@@ -219,7 +211,7 @@ class Runner:
         return len(uniforms)
 
     def discounted(self, rewards: Sequence[float] | Array) -> float:
-        """Σ γ^k r_k up to the horizon; exactly rounded, so it cannot depend on who adds it up."""
+        """Return Σ γ^k r_k up to the horizon, exactly rounded, whatever the order of adding."""
         counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
         try:
             return math.fsum(counted * self.discounts[: len(counted)])
@@ -229,22 +221,18 @@ class Runner:
                 "a floating-point number holds; scale them down"
             ) from None
 
-    @property
-    def _no_uniforms(self) -> Floats:
-        return np.empty((0, self.random_actions.width))
-
     def _opening(self, key: EpisodeKey) -> Floats:
-        """The uniform numbers behind the random opening, [length, width]."""
+        """Draw the uniform numbers behind the random opening, [length, width]."""
         limit = self.settings.opening
         if limit == 0:
-            return self._no_uniforms
+            return self.no_uniforms
         generator = stream(self.settings.seed, Purpose.OPENING, *key.game_keys)
         return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
 
     def scores(
         self, observations: Sequence[Any], memories: Sequence[Memory]
     ) -> tuple[npt.NDArray[np.float32], list[Memory]]:
-        """The policy's scores for several observations, in one call."""
+        """Ask the policy for the scores of several observations in one call."""
         if memories[0] is None:
             rows, _ = ask(self.policy, batch_of(observations), None)
             return rows, [None] * len(observations)
@@ -263,25 +251,19 @@ class Runner:
         generator: np.random.Generator | None,
         mask: Mask | None,
     ) -> Any:
-        """The policy's action for one row of scores."""
+        """Choose the policy's action for one row of scores."""
         return self.policy_actions(row, generator, mask if self.policy.uses_mask else None)
 
-    def pass_over(self, generator: np.random.Generator | None) -> None:
-        """Draw what the policy would have drawn where a random action stands in for its own.
+    def skip_draw(self, generator: np.random.Generator | None) -> None:
+        """Draw what the policy would have drawn where a random action replaces its own.
 
-        What it draws later is then what it draws there without the random action.
+        Its later draws are then the same as without the random action.
         """
         self.policy_actions.draw(generator)
 
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
         scores, memory = ask(self.policy, batch_of([observation]), memory)
         return scores[0], memory
-
-
-def native_action(action: Any) -> Any:
-    """A recorded action as the environment first received it: an int, or an array."""
-    array = np.asarray(action)
-    return array.item() if array.ndim == 0 and array.dtype.kind != "f" else array
 
 
 def _diverged(episode: Episode, step: int) -> EnvironmentFault:

@@ -1,13 +1,14 @@
-"""When is a mean known well enough: rules that look at losses in the order of their trials.
+"""Stopping rules: when a mean is known well enough.
 
-A rule never looks at which trial finished first, so its answer does not depend on the workers.
+Rules see losses in index order, never in the order of finishing, so results do not depend on the
+workers.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -15,49 +16,10 @@ from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput
 
 
-class StoppingRule(Protocol):
-    """Takes losses one after another and says when there are enough."""
+class StoppingRule(ABC):
+    """Takes losses one by one and says when there are enough.
 
-    trials: int
-    mean: float
-
-    def add(self, loss: float) -> None:
-        """Take the next trial's loss, in index order."""
-
-    @property
-    def half_width(self) -> float:
-        """The true mean lies within mean ± half_width with the settings' confidence α."""
-
-    @property
-    def sure(self) -> bool:
-        """Whether all was done that the rule asks for."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no further trial is wanted."""
-
-    @property
-    def certain(self) -> int:
-        """So many further trials are wanted, whatever they say."""
-
-    @property
-    def likely(self) -> int:
-        """So many further trials will be wanted if the losses go on as they are."""
-
-
-@functools.lru_cache(maxsize=4096)
-def student_quantile(confidence: float, trials: int) -> float:
-    """t_α for a two-sided interval from so many trials."""
-    from scipy.special import stdtrit  # scipy is slow to import and not needed for lookups
-
-    return float(stdtrit(trials - 1, 0.5 + confidence / 2))
-
-
-class StudentRule:
-    """The paper's rule (§ III-A.3): t_α · stdev* / √N ≤ ε̂_sampling, from N_min trials on.
-
-    For rare large losses it may stop too early: after N_min trials that all lost nothing the
-    half-width is 0. `minimum` raises N_min.
+    By default that is when the half-width is at most ε̂_sampling, from `minimum` trials on.
     """
 
     def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
@@ -65,6 +27,62 @@ class StudentRule:
         self.minimum = settings.min_trials if minimum is None else minimum
         self.trials = 0
         self.mean = 0.0
+
+    @abstractmethod
+    def add(self, loss: float) -> None:
+        """Take the next trial's loss, in index order."""
+
+    @property
+    @abstractmethod
+    def half_width(self) -> float:
+        """The true mean lies within mean ± half_width with the settings' confidence α."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether the rule's demands are met, rather than a cap reached."""
+        return self.trials >= self.minimum and self.half_width <= self.settings.sampling_error
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no further trial is needed."""
+        return self.sure or self.trials >= self.settings.max_trials
+
+    @property
+    def certain(self) -> int:
+        """The number of further trials that are needed whatever their losses."""
+        least = min(self.minimum, self.settings.max_trials)
+        return 0 if self.stopped else max(least - self.trials, 1)
+
+    @property
+    def likely(self) -> int:
+        """The number of further trials that will be needed if losses stay as they are.
+
+        The half-width shrinks roughly with the square root of the number of trials.
+        """
+        ratio = self.half_width / self.settings.sampling_error
+        if self.stopped or not math.isfinite(ratio):
+            return self.certain
+        further = math.ceil(self.trials * (ratio**2 - 1))
+        return max(self.certain, min(further, self.settings.max_trials - self.trials))
+
+
+@functools.lru_cache(maxsize=4096)
+def student_quantile(confidence: float, trials: int) -> float:
+    """Return t_α for a two-sided interval from this many trials."""
+    from scipy.special import stdtrit  # scipy is slow to import and not needed for lookups
+
+    return float(stdtrit(trials - 1, 0.5 + confidence / 2))
+
+
+class StudentRule(StoppingRule):
+    """The paper's rule (§ III-A.3): t_α · stdev* / √N ≤ ε̂_sampling, from N_min trials on.
+
+    For rare large losses it may stop too early: after N_min trials that all lost nothing the
+    half-width is 0. `minimum` raises N_min.
+    """
+
+    def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
+        super().__init__(settings, minimum=minimum)
         self._squares = 0.0  # Welford's sum of squared deviations: stable, and order-exact
 
     def add(self, loss: float) -> None:
@@ -83,32 +101,12 @@ class StudentRule:
         quantile = student_quantile(self.settings.sampling_confidence, self.trials)
         return quantile * deviation / math.sqrt(self.trials)
 
-    @property
-    def sure(self) -> bool:
-        """Whether the mean is known as well as the settings ask."""
-        return self.trials >= self.minimum and self.half_width <= self.settings.sampling_error
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no further trial is wanted."""
-        return self.sure or self.trials >= self.settings.max_trials
-
-    @property
-    def certain(self) -> int:
-        """Those up to the minimum, then one by one."""
-        return _certain(self, self.minimum, self.settings)
-
-    @property
-    def likely(self) -> int:
-        """The half-width shrinks with the square root of the number of trials."""
-        return _likely(self, self.settings)
-
 
 class FixedRule(StudentRule):
-    """So many trials, whatever they say; the half-width is Student's.
+    """A fixed number of trials; the half-width is Student's.
 
-    For stratified draws, whose mean is known better than that of independent ones, the half-width
-    is on the safe side.
+    For stratified draws, whose mean is less noisy than that of independent ones, the half-width
+    is conservative.
     """
 
     def __init__(self, settings: Settings, count: int) -> None:
@@ -117,27 +115,27 @@ class FixedRule(StudentRule):
 
     @property
     def sure(self) -> bool:
-        """Whether all trials are there."""
+        """Whether all trials have been taken."""
         return self.trials >= self.count
 
     @property
     def stopped(self) -> bool:
-        """The same: there is no early stop and no cap."""
+        """The same as `sure`: there is no early stop and no cap."""
         return self.sure
 
     @property
     def certain(self) -> int:
-        """All that are left."""
+        """All remaining trials."""
         return self.count - self.trials
 
     @property
     def likely(self) -> int:
-        """The same."""
+        """All remaining trials."""
         return self.certain
 
 
 def rule_of_three_minimum(settings: Settings) -> int:
-    """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: seeing no loss in so many trials means a mean below ε̂.
+    """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: no loss in this many trials means a mean below ε̂.
 
     If a loss of R has the chance ε̂/R, all of N trials miss it with probability
     (1 − ε̂/R)^N ≤ exp(−N ε̂/R) = 1 − α.
@@ -149,14 +147,14 @@ def rule_of_three_minimum(settings: Settings) -> int:
     return max(settings.min_trials, needed)
 
 
-class BettingRule:
+class BettingRule(StoppingRule):
     """A confidence sequence for a mean in a known range, valid at any stopping time.
 
     For each candidate mean on a grid two gamblers bet, one that the true mean is higher, one that
-    it is lower; a candidate is ruled out once their average capital exceeds 1/(1 − α), which
-    happens to the true mean with probability at most 1 − α, however long one looks (Ville's
-    inequality; Waudby-Smith and Ramdas 2024, the hedged capital process). Needs no assumption on
-    the losses but their range, and usually many more trials than Student's t.
+    it is lower. A candidate is ruled out once their average capital exceeds 1/(1 − α), which
+    happens to the true mean with probability at most 1 − α, however many trials are seen (Ville's
+    inequality; Waudby-Smith and Ramdas 2024, the hedged capital process). The rule assumes only
+    the range of the losses, and usually needs many more trials than Student's t.
     """
 
     CANDIDATES = 1001
@@ -164,16 +162,14 @@ class BettingRule:
     def __init__(self, settings: Settings) -> None:
         if settings.largest_loss is None:
             raise InvalidInput("the anytime rule needs largest_loss")
-        self.settings = settings
+        super().__init__(settings)
         self.low = settings.smallest_loss
         self.width = settings.largest_loss - settings.smallest_loss
-        self.trials = 0
-        self.mean = 0.0
         self._candidates = np.linspace(0, 1, self.CANDIDATES)  # in units of the range
         self._higher = np.zeros(self.CANDIDATES)  # log capital of those who bet on a higher mean
         self._lower = np.zeros(self.CANDIDATES)
         self._alive = np.ones(self.CANDIDATES, dtype=bool)
-        # Predictions from what was seen before, regularised by one imagined observation.
+        # Predictions from earlier losses, regularised by one imaginary observation.
         self._sum, self._squares = 0.5, 0.25
 
     def add(self, loss: float) -> None:
@@ -208,7 +204,7 @@ class BettingRule:
 
     @property
     def half_width(self) -> float:
-        """The larger distance from the mean to the ends of what is not ruled out."""
+        """The larger distance from the mean to an end of the candidates that remain."""
         alive = np.flatnonzero(self._alive)
         if len(alive) == 0:  # the truth lies between two candidates around the mean
             return self.width / (self.CANDIDATES - 1)
@@ -216,37 +212,3 @@ class BettingRule:
         ends = self._candidates[alive[[0, -1]]] + [-step, step]
         lowest, highest = self.low + self.width * np.clip(ends, 0, 1)
         return float(max(highest - self.mean, self.mean - lowest))
-
-    @property
-    def sure(self) -> bool:
-        """Whether the mean is known as well as the settings ask."""
-        enough = self.trials >= self.settings.min_trials
-        return enough and self.half_width <= self.settings.sampling_error
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no further trial is wanted."""
-        return self.sure or self.trials >= self.settings.max_trials
-
-    @property
-    def certain(self) -> int:
-        """Those up to the minimum, then one by one."""
-        return _certain(self, self.settings.min_trials, self.settings)
-
-    @property
-    def likely(self) -> int:
-        """The half-width shrinks about with the square root of the number of trials."""
-        return _likely(self, self.settings)
-
-
-def _certain(rule: StoppingRule, minimum: int, settings: Settings) -> int:
-    least = min(minimum, settings.max_trials)
-    return 0 if rule.stopped else max(least - rule.trials, 1)
-
-
-def _likely(rule: StoppingRule, settings: Settings) -> int:
-    ratio = rule.half_width / settings.sampling_error
-    if rule.stopped or not math.isfinite(ratio):
-        return rule.certain
-    further = math.ceil(rule.trials * (ratio**2 - 1))
-    return max(rule.certain, min(further, settings.max_trials - rule.trials))

@@ -1,4 +1,8 @@
-"""Where rollouts run: in this process, in several worker processes, or on Ray."""
+"""Where rollouts run: in this process, in several worker processes, or on Ray.
+
+`base` defines jobs, tasks, pieces and the worker that every engine uses; each engine has its own
+module, and `tasks` repeats tasks whose worker died. Add a new engine to `make_engine`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ def check_engine(
     address: str | None = None,
     gpus_per_worker: float = 0.0,
 ) -> None:
-    """Refuse what no engine can do, before anything is begun."""
+    """Refuse options that no engine supports, before any work starts."""
     if name is not None and name not in get_args(EngineName):
         raise InvalidInput(
             f"engine {name!r} is unknown; {did_you_mean(name, get_args(EngineName))}"
@@ -71,10 +75,10 @@ def make_engine(
     address: str | None = None,
     gpus_per_worker: float = 0.0,
 ) -> Engine:
-    """The engine of that name; without one, a single worker runs here and more in processes.
+    """Make the named engine; by default one worker runs in this process, several in processes.
 
-    `workers`: None for one on each core, of this machine or of the cluster. `address` and
-    `gpus_per_worker` are Ray's: the cluster to join, and each worker's part of a GPU.
+    `workers` defaults to one for each core of the machine or cluster. `address` (the cluster to
+    join) and `gpus_per_worker` (each worker's share of a GPU) are for Ray only.
     """
     check_engine(name, workers=workers, address=address, gpus_per_worker=gpus_per_worker)
     if name == "ray":

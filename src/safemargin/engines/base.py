@@ -1,12 +1,13 @@
-"""What an engine is given and what it gives back.
+"""Jobs, tasks and pieces: what an engine takes and returns, and the worker that does the tasks.
 
-An engine may finish tasks in any order, on any machine, and more than once after a fault:
-every random choice is keyed by the task, so the pieces are the same.
+An engine may finish tasks in any order, on any machine, and repeat them after a fault: every random
+choice is keyed by the task, so the pieces are the same.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,16 +18,17 @@ from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
+from safemargin.errors import SafemarginError
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy
 
-LANES = 8
-"""Trials that run in lock-step where snapshots can go from one simulator to another."""
+BATCH_SIZE = 8
+"""Trials that run in lock-step where one simulator can restore another's snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every worker of a study needs to know once."""
+    """What every worker of a study needs once, when it starts."""
 
     environment: EnvironmentSpec
     policy: Policy
@@ -38,20 +40,20 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTask:
-    """Run one episode, and those that follow in the same game where each life is one."""
+    """Run one episode, and the following ones of its game where each life is an episode."""
 
     key: EpisodeKey
 
 
 @dataclass(frozen=True, slots=True)
 class MomentTask:
-    """Measure one moment for some n."""
+    """Measure one moment for these n."""
 
     episode: Episode
     moment: Moment
     n_values: tuple[int, ...]
     earlier_lives: tuple[Array, ...] = ()
-    """The actions of the lives before the episode's own, in the same game."""
+    """The actions of the earlier lives of the same game."""
 
 
 Task = EpisodeTask | MomentTask
@@ -59,7 +61,7 @@ Task = EpisodeTask | MomentTask
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One finished piece of a task: the episodes of a game, or a moment measured for one n."""
+    """A finished part of a task: the episodes of a game, or a moment measured for one n."""
 
     result: list[Episode] | tuple[Moment, Measurement]
     seconds: float
@@ -69,31 +71,31 @@ class Engine(Protocol):
     """Runs tasks."""
 
     workers: int
-    """How many tasks it may do at the same time."""
+    """The most tasks that run at the same time."""
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
-        """The pieces of all tasks, in whatever order they are finished."""
+        """Yield the pieces of all tasks in the order in which they finish."""
 
     def close(self) -> None:
-        """Stop and free everything; pieces in flight are dropped."""
+        """Stop the workers and free all resources; unfinished pieces are dropped."""
 
 
 class Worker:
-    """Does the tasks of one job, in whichever process it lives."""
+    """Does the tasks of one job, in any process."""
 
     def __init__(self, job: Job) -> None:
         first = make_simulator(job.environment.make(), way=job.way)
         siblings = [
             make_simulator(job.environment.make(), way=job.way)
-            for _ in range(LANES - 1 if first.portable else 0)
+            for _ in range(BATCH_SIZE - 1 if first.portable else 0)
         ]
         if siblings:
-            job.policy.widen(first.env.observation_space, LANES)
+            job.policy.widen(first.env.observation_space, BATCH_SIZE)
         self.runner = Runner(first, job.policy, job.settings, job.proxies, siblings)
         self.randomness = job.randomness
 
     def run(self, task: Task) -> Iterator[Piece]:
-        """The pieces of one task."""
+        """Yield the pieces of one task."""
         began = time.perf_counter()
         if isinstance(task, EpisodeTask):
             yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
@@ -106,7 +108,7 @@ class Worker:
             earlier_lives=task.earlier_lives,
         )
         measurements = measurer.measure(*task.n_values)
-        # The trials of all n run side by side: each n gets its share of the time.
+        # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began
         steps = sum(measurement.steps for measurement in measurements)
         for measurement in measurements:
@@ -118,8 +120,14 @@ class Worker:
             simulator.close()
 
 
+def pickled_error(error: Exception) -> bytes:
+    """Pickle an error for the driver: our own as they are, others by their description."""
+    known = isinstance(error, SafemarginError)
+    return pickle.dumps(error if known else RuntimeError(f"in a worker: {error!r}"))
+
+
 def available_cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

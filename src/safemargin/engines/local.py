@@ -1,4 +1,4 @@
-"""The engine without machinery: tasks run one after another in this process."""
+"""The local engine: tasks run one after another in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LocalEngine:
         self._worker: Worker | None = None
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
-        """The pieces in the order of the tasks."""
+        """Yield the pieces in the order of the tasks."""
         if self._worker is None:
             self._worker = Worker(self._job)
         for task in tasks:

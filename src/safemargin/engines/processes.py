@@ -1,7 +1,7 @@
-"""The engine with worker processes: each has its own environment and policy.
+"""The engine with worker processes, each with its own environment and policy.
 
-Workers are started as fresh interpreters, so a user's script needs no `__main__` guard and no
-thread or lock is inherited. A worker that dies is replaced and its task done again.
+Workers start as fresh interpreters, so a user's script needs no `__main__` guard and no thread or
+lock is inherited. A worker that dies is replaced and its task repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Process:
     log: IO[bytes]
     attempt: Attempt | None = None
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         self.log.seek(0)
         lines = self.log.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
@@ -49,7 +49,7 @@ class ProcessEngine:
     """Runs tasks in worker processes on this machine."""
 
     def __init__(self, job: Job, workers: int) -> None:
-        # A file, because a pipe would block until each new worker has started up and reads it.
+        # A file, because writing to a pipe would block until the new worker has started.
         self._job = tempfile.NamedTemporaryFile(prefix="safemargin-")  # noqa: SIM115 — see close
         self._job.write(cloudpickle.dumps(job))
         self._job.flush()
@@ -58,7 +58,7 @@ class ProcessEngine:
         self.workers = workers
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
-        """The pieces as they are finished."""
+        """Yield the pieces as they finish."""
         queue = TaskQueue(tasks)
         while True:
             self._hand_out(queue)
@@ -82,33 +82,26 @@ class ProcessEngine:
                     worker.attempt = None
 
     def _hand_out(self, queue: TaskQueue) -> None:
-        """Give every idle worker a task, starting workers only as long as there is work."""
-        for worker in self._workers:
-            if worker.attempt is None:
-                attempt = queue.next()
-                if attempt is None:
-                    return
-                self._send(worker, attempt)
-        while len(self._workers) < self.workers:
+        """Give every idle worker a task, and start workers while there are more tasks."""
+        idle = [worker for worker in self._workers if worker.attempt is None]
+        while idle or len(self._workers) < self.workers:
             attempt = queue.next()
             if attempt is None:
                 return
-            worker = self._start()
-            self._workers.append(worker)
-            self._send(worker, attempt)
+            self._send(idle.pop(0) if idle else self._start(), attempt)
 
     def _send(self, worker: _Process, attempt: Attempt) -> None:
         worker.attempt = attempt
-        with contextlib.suppress(OSError):  # a dead worker is noticed, and replaced, on receiving
+        with contextlib.suppress(OSError):  # a dead worker is noticed on receiving, and replaced
             worker.connection.send_bytes(pickle.dumps(attempt.task))
 
     def _replace(self, worker: _Process, queue: TaskQueue) -> None:
         code = worker.process.wait()
-        words = worker.last_words()
+        words = worker.last_line()
         self._workers.remove(worker)
         worker.stop()
         if worker.attempt is not None:
-            queue.give_back(
+            queue.retry(
                 worker.attempt,
                 worker="a worker process",
                 reason=f"exit status {code}; its last words: {words}",
@@ -130,15 +123,17 @@ class ProcessEngine:
                 env=environment,
             )
         theirs.close()
-        return _Process(process, Connection(ours.detach()), log)
+        worker = _Process(process, Connection(ours.detach()), log)
+        self._workers.append(worker)
+        return worker
 
     def interrupt(self) -> None:
-        """From any thread: let `run` return where it is; it can then only be closed."""
+        """Make `run` return at once, from any thread; the engine can then only be closed."""
         with contextlib.suppress(OSError):  # closed meanwhile
             self._waker.send_bytes(b"stop")
 
     def close(self) -> None:
-        """Stop the workers; what they were doing is dropped."""
+        """Stop the workers; unfinished tasks are dropped."""
         for worker in self._workers:
             worker.stop()
         self._workers.clear()

@@ -1,8 +1,8 @@
 """The engine on Ray: workers on this machine, or on all machines of a cluster.
 
-Each worker is an actor with its own environment and policy. Actors are given one task at a time and
-only once they have started, so that a full cluster holds no task back. One that dies, with its node
-or alone, is replaced and its task done again; nobody but the driver ever writes.
+Each worker is an actor with its own environment and policy. An actor gets one task at a time, and
+only once it has started, so no task waits for a full cluster. An actor that dies, alone or with its
+node, is replaced and its task repeated. Only the driver writes the study.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any
 import cloudpickle
 
 from safemargin.core.version import versions_in_use
-from safemargin.engines.base import Job, Piece, Task, Worker, available_cores
+from safemargin.engines.base import Job, Piece, Task, Worker, available_cores, pickled_error
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
-from safemargin.errors import EngineFault, InvalidInput, MissingExtra, SafemarginError, told
+from safemargin.errors import EngineFault, InvalidInput, MissingExtra, describe_error
 
-# Read when Ray is imported: under `uv run` it would else ship the working directory to the nodes.
+# Read when Ray is imported: otherwise `uv run` would ship the working directory to the nodes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 try:
     import ray
@@ -39,11 +39,11 @@ except ImportError as error:
     raise MissingExtra("the Ray engine", extra="ray") from error
 
 CONNECT_SECONDS = 15.0
-"""How long a cluster may take to answer; Ray itself would try for minutes."""
+"""How long a cluster may take to answer; Ray would keep trying for minutes."""
 START_SECONDS = 120.0
-"""How long all workers together may wait for a free place in the cluster."""
+"""How long to wait for the cluster to start the first worker."""
 OBJECT_STORE_BYTES = 256 * 2**20
-"""Of a local Ray: only the job lies in it, and the default is a third of the memory."""
+"""Object store of a local Ray: it holds only the job; the default is a third of the memory."""
 PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False); ray.shutdown()"
 
 
@@ -53,14 +53,14 @@ class _Actor:
 
     handle: Any
     answer: Any
-    """What it was asked last: to start, or to do its task; None while it is idle."""
+    """The pending answer to its last call, to start or to do a task; None while idle."""
     attempt: Attempt | None = None
     failed_starts: int = 0
-    """How many before it died in its place while they were starting."""
+    """How many of its predecessors died while starting."""
 
 
 class RayEngine:
-    """Runs tasks in actors: on a Ray of its own, on a cluster, or on the Ray already in use."""
+    """Runs tasks in actors: on its own local Ray, on a cluster, or on the Ray already in use."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class RayEngine:
         self._gpus = gpus_per_worker
         self._connection = None if ray.is_initialized() else _Connection(address, workers)
         try:
-            places = _places(gpus_per_worker)
-            if places == 0:
+            capacity = _capacity(gpus_per_worker)
+            if capacity == 0:
                 needed = f"1 CPU and {gpus_per_worker:g} GPU" if gpus_per_worker else "1 CPU"
                 raise EngineFault(
                     f"no node of the Ray cluster has {needed} for a worker; it has "
                     f"{_resources(ray.cluster_resources())} in all"
                 )
-            self.workers = workers or places
+            self.workers = workers or capacity
             self._job = ray.put(cloudpickle.dumps(job))
             self._versions = versions_in_use()
             self._class = ray.remote(_actor_class())
@@ -90,28 +90,28 @@ class RayEngine:
             raise
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
-        """The pieces as their tasks are finished."""
+        """Yield the pieces as their tasks finish."""
         queue = TaskQueue(tasks)
         pieces: list[Piece] = []
         while True:
-            self._hand_out(queue)  # first, so that no actor waits until its pieces are stored
+            self._hand_out(queue)  # first, so that no actor is idle while pieces are stored
             yield from pieces
             busy = any(actor.attempt for actor in self._actors)
-            if not busy and not queue.holds(1):
+            if not busy and not queue.has(1):
                 return
             pieces = self._listen(self._next_answer(may_wait=busy), queue)
 
     def _hand_out(self, queue: TaskQueue) -> None:
-        """Give every idle actor a task, starting actors only as long as there is work."""
+        """Give every idle actor a task, and start actors while there are more tasks."""
         for actor in self._actors:
             if actor.answer is None:
                 actor.attempt = queue.next()
                 if actor.attempt is None:
                     return
-                # Bytes: of arrays, Ray would give the actor a view that cannot be written to.
+                # Bytes, because Ray would pass arrays as read-only views.
                 actor.answer = actor.handle.run.remote(pickle.dumps(actor.attempt.task))
         starting = sum(actor.attempt is None for actor in self._actors)
-        while len(self._actors) < self.workers and queue.holds(starting + 1):
+        while len(self._actors) < self.workers and queue.has(starting + 1):
             self._start()
             starting += 1
 
@@ -125,7 +125,7 @@ class RayEngine:
         self._actors.append(_Actor(handle, answer, failed_starts=failed_starts))
 
     def _next_answer(self, *, may_wait: bool) -> _Actor:
-        """The actor whose answer is there first; EngineFault where not one of them starts."""
+        """Return the first actor to answer; raise EngineFault if none starts in time."""
         asked = {actor.answer: actor for actor in self._actors if actor.answer is not None}
         ready, _ = ray.wait(list(asked), timeout=None if may_wait else START_SECONDS)
         if not ready:
@@ -135,13 +135,13 @@ class RayEngine:
                 f"{_resources(ray.available_resources())} are free; try again when others are done"
             )
         actor = asked[ready[0]]
-        # To the end: Ray looks at the first ones first, and the others shall not starve.
+        # Move it to the end: Ray checks the first ones first, and the others must not starve.
         self._actors.remove(actor)
         self._actors.append(actor)
         return actor
 
     def _listen(self, actor: _Actor, queue: TaskQueue) -> list[Piece]:
-        """The pieces of a finished task; none from an actor that is ready now, or dead."""
+        """Return the pieces of a finished task; none if the actor has just started, or died."""
         try:
             answer = ray.get(actor.answer)
         except ray.exceptions.RayError as error:
@@ -160,7 +160,7 @@ class RayEngine:
         self._actors.remove(actor)
         _kill(actor)
         if actor.attempt is not None:
-            queue.give_back(
+            queue.retry(
                 actor.attempt,
                 worker="a Ray worker",
                 reason=reason,
@@ -169,7 +169,7 @@ class RayEngine:
         elif actor.failed_starts + 1 < ATTEMPTS:
             self._start(actor.failed_starts + 1)
         elif self.workers > 1:
-            self.workers -= 1  # its node may be at fault; the others go on
+            self.workers -= 1  # its node may be at fault; the others continue
         else:
             raise EngineFault(
                 f"no Ray worker lives until its environment is made ({reason}); running in this "
@@ -177,7 +177,7 @@ class RayEngine:
             )
 
     def close(self) -> None:
-        """Stop the workers and leave the cluster; a Ray of our own ends, any other goes on."""
+        """Stop the workers; a Ray started here ends, a cluster keeps running."""
         for actor in self._actors:
             _kill(actor)
         self._actors.clear()
@@ -190,10 +190,10 @@ class RayEngine:
 
 
 def _actor_class() -> type:
-    """The class of the actors, made in a function so that it travels to the nodes by value.
+    """Make the class of the actors in a function, so that it is pickled by value.
 
-    A node without safemargin could not even load a class of this module, and Ray's answer to that
-    is a page long.
+    A node without safemargin could not load a class of this module, and Ray's error for that is a
+    page long.
     """
 
     class SafemarginWorker:
@@ -217,13 +217,13 @@ def _actor_class() -> type:
 
 
 class RemoteWorker:
-    """What an actor does, once safemargin was found on its node; all answers are pickled."""
+    """The part of an actor that needs safemargin on its node; all answers are pickled."""
 
     def __init__(self, node: str) -> None:
         self.node = node
 
     def start(self, job: bytes, versions: Mapping[str, str]) -> bytes:
-        """No pieces when ready; an error, or a sentence, where this node cannot do the job."""
+        """Return [] when ready, or the error or message why this node cannot do the job."""
         differences = version_differences(versions, versions_in_use())
         if differences:
             return pickle.dumps(
@@ -232,28 +232,28 @@ class RemoteWorker:
             )
         try:
             loaded = pickle.loads(job)
-        except Exception as error:  # noqa: BLE001 — whatever the user's own classes raise
+        except Exception as error:  # noqa: BLE001 — user code may raise anything
             return pickle.dumps(
                 f"the Ray node {self.node} cannot load the environment or the policy "
-                f"({told(error)}); all nodes need the code that the study is made of"
+                f"({describe_error(error)}); all nodes need the code that the study is made of"
             )
         try:
             self.worker = Worker(loaded)
-        except Exception as error:  # noqa: BLE001 — the driver must hear of it
-            return _pickled_error(error)
+        except Exception as error:  # noqa: BLE001 — the driver reports any error
+            return pickled_error(error)
         return pickle.dumps([])
 
     def run(self, task: bytes) -> bytes:
-        """The pieces of one task, or the error that ended it."""
+        """Return the pieces of one task, or the error that ended it."""
         try:
             return pickle.dumps(list(self.worker.run(pickle.loads(task))))
-        except Exception as error:  # noqa: BLE001 — the driver must hear of it
-            return _pickled_error(error)
+        except Exception as error:  # noqa: BLE001 — the driver reports any error
+            return pickled_error(error)
 
 
 def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Libraries that driver and node both have, in different versions."""
-    # Ray itself sees to equal Pythons; the last digit of theirs changes no number.
+    """List the libraries that driver and node have in different versions."""
+    # Ray itself checks the Python version; its last digit does not affect results.
     return [
         f"{name} {theirs[name]} there, {version} here"
         for name, version in ours.items()
@@ -261,16 +261,11 @@ def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> l
     ]
 
 
-def _pickled_error(error: Exception) -> bytes:
-    known = isinstance(error, SafemarginError)
-    return pickle.dumps(error if known else RuntimeError(f"in a worker: {error!r}"))
-
-
 # -- the cluster -------------------------------------------------------------------------------
 
 
 class _Connection:
-    """Our own connection to Ray, as quiet as it can be; leaves the process as it was."""
+    """Our own connection to Ray: silent, and undone without a trace when closed."""
 
     def __init__(self, address: str | None, workers: int | None) -> None:
         if address is not None:
@@ -288,7 +283,7 @@ class _Connection:
         try:
             with _environment_and_signals_kept(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # of Ray, about its own plans
-                # Of a Ray of our own: its workers would else yield to every other program.
+                # For a Ray started here: its workers would otherwise yield to all other programs.
                 os.environ.setdefault("RAY_worker_niceness", "0")
                 ray.init(
                     address or "local",
@@ -301,7 +296,7 @@ class _Connection:
             self.close()
             if not isinstance(error, Exception):
                 raise
-            raise EngineFault(f"Ray could not be started: {told(error)}") from error
+            raise EngineFault(f"Ray could not be started: {describe_error(error)}") from error
 
     def close(self) -> None:
         ray.shutdown()
@@ -311,7 +306,7 @@ class _Connection:
 
 @contextlib.contextmanager
 def _environment_and_signals_kept() -> Iterator[None]:
-    """Undo what ray.init changes on the side: environment variables and the answer to SIGTERM."""
+    """Undo the side effects of ray.init on environment variables and the SIGTERM handler."""
     before = dict(os.environ)
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:
@@ -324,7 +319,7 @@ def _environment_and_signals_kept() -> Iterator[None]:
 
 
 def _refuse_unreachable(address: str) -> None:
-    """EngineFault where no Ray cluster answers; ray.init itself could not be interrupted."""
+    """Raise EngineFault if no Ray cluster answers; ray.init itself cannot be interrupted."""
     if address != "auto":
         host, colon, port = address.rpartition(":")
         if not (host and colon and port.isdigit()) or "://" in address:
@@ -359,18 +354,18 @@ def _refuse_unreachable(address: str) -> None:
     raise EngineFault(f"the Ray cluster at {address} cannot be joined: {reason}")
 
 
-def _places(gpus_per_worker: float) -> int:
-    """How many workers fit into the cluster when nobody else uses it."""
-    places = 0
+def _capacity(gpus_per_worker: float) -> int:
+    """Return how many workers fit into the cluster when it is otherwise idle."""
+    capacity = 0
     for node in ray.nodes():
         if node["Alive"]:
             fitting = int(node["Resources"].get("CPU", 0))
             if gpus_per_worker:
                 gpus = node["Resources"].get("GPU", 0)
-                # 0.3 GPUs have room for three tenths, which floats would make two.
+                # 0.3 GPUs have room for three workers with 0.1 each; floats would make it two.
                 fitting = min(fitting, int(gpus / gpus_per_worker + 1e-9))
-            places += fitting
-    return places
+            capacity += fitting
+    return capacity
 
 
 def _resources(of: Mapping[str, float]) -> str:
@@ -378,7 +373,7 @@ def _resources(of: Mapping[str, float]) -> str:
 
 
 def _cause_of_death(error: Exception) -> str:
-    """The last line of what Ray says, without its advice."""
+    """Return the last line of Ray's message, without its advice."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return textwrap.shorten(lines[-1].partition(" Some common causes")[0], 240, placeholder=" …")
 

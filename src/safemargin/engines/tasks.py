@@ -1,4 +1,4 @@
-"""Tasks on their way to workers: one whose worker died is done again, but not for ever."""
+"""The queue of tasks: a task whose worker died is repeated, but only a few times."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from safemargin.engines.base import Task
 from safemargin.errors import EngineFault
 
 ATTEMPTS = 3
-"""How often one task may kill its worker before the study stops."""
+"""The study stops when this many workers have died on one task."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A task, and how many workers died on it."""
+    """A task, with the number of workers that died on it."""
 
     task: Task
     deaths: int = 0
 
 
 class TaskQueue:
-    """Tasks to do; those handed back by a dead worker come first."""
+    """The remaining tasks; those of dead workers come first."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self._fresh = iter(tasks)
         self._waiting: deque[Attempt] = deque()
 
     def next(self) -> Attempt | None:
-        """The next task, or None where there is no more."""
-        return self._waiting.popleft() if self.holds(1) else None
+        """Return the next task, or None when there are no more."""
+        return self._waiting.popleft() if self.has(1) else None
 
-    def holds(self, count: int) -> bool:
-        """Whether there are so many tasks to do; no more than these are asked for."""
+    def has(self, count: int) -> bool:
+        """Whether at least `count` tasks are left; takes no more than these from the source."""
         while len(self._waiting) < count:
             task = next(self._fresh, None)
             if task is None:
@@ -41,8 +41,8 @@ class TaskQueue:
             self._waiting.append(Attempt(task))
         return True
 
-    def give_back(self, attempt: Attempt, *, worker: str, reason: str, advice: str) -> None:
-        """Have a task done again whose worker died; EngineFault where that is hopeless."""
+    def retry(self, attempt: Attempt, *, worker: str, reason: str, advice: str) -> None:
+        """Queue the task of a dead worker again; raise EngineFault after too many deaths."""
         attempt.deaths += 1
         if attempt.deaths >= ATTEMPTS:
             raise EngineFault(

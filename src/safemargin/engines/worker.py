@@ -1,4 +1,4 @@
-"""The program a worker process runs: read the job, then do task after task."""
+"""The program of a worker process: read the job, then do one task after another."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from multiprocessing.connection import Connection
 
-from safemargin.engines.base import Worker
-from safemargin.errors import SafemarginError
+from safemargin.engines.base import Worker, pickled_error
 
 
 def main() -> None:
     """Serve the driver behind the file descriptor named on the command line."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to answer
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     connection = Connection(int(sys.argv[1]))
     try:
         worker = Worker(pickle.load(sys.stdin.buffer))
@@ -27,16 +25,13 @@ def main() -> None:
                 connection.send_bytes(pickle.dumps(piece))
             connection.send_bytes(pickle.dumps(None))
     except (EOFError, BrokenPipeError):
-        return  # the driver is gone or has all it wanted
-    except SafemarginError as error:
-        connection.send_bytes(pickle.dumps(error))
-    except Exception as error:  # noqa: BLE001 — whatever it is, the driver must hear of it
-        traceback.print_exc()
-        connection.send_bytes(pickle.dumps(RuntimeError(f"in a worker: {error!r}")))
+        return  # the driver has gone, or needs no more
+    except Exception as error:  # noqa: BLE001 — the driver reports any error
+        connection.send_bytes(pickled_error(error))
 
 
-def _leave_with_parent(parent: int) -> None:
-    """End this process when the driver was killed and can no longer say so."""
+def _exit_with_parent(parent: int) -> None:
+    """End this process once the driver has been killed."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

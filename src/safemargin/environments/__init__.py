@@ -1,13 +1,43 @@
-"""Live environments that can be saved, restored and hashed, with all their wrappers."""
+"""Live environments that can be saved, restored and hashed, with all their wrappers.
 
-from safemargin.environments.identity import ActionSource, environment_identity
-from safemargin.environments.objects import register_state
-from safemargin.environments.simulator import Simulator, Snapshot, Step, Way
-from safemargin.environments.spec import EnvironmentSpec
-from safemargin.environments.ways import ReplaySimulator, SnapshotSimulator, make_simulator, same
+`spec` makes an environment from a text or a function, `simulator` and `ways` run it and take it
+back to a moment, `codecs`, `objects` and `graph` save and hash the objects inside it, `atari`,
+`ale`, `lean` and `mujoco` know particular simulators, and `doctor` proves that all of it works.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safemargin.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from safemargin.environments.identity import environment_identity
+    from safemargin.environments.objects import register_state
+    from safemargin.environments.simulator import Simulator, Snapshot, Step, Way
+    from safemargin.environments.spec import EnvironmentSpec
+    from safemargin.environments.ways import (
+        ReplaySimulator,
+        SnapshotSimulator,
+        make_simulator,
+        same,
+    )
+
+_HOMES = {
+    "EnvironmentSpec": "spec",
+    "ReplaySimulator": "ways",
+    "Simulator": "simulator",
+    "Snapshot": "simulator",
+    "SnapshotSimulator": "ways",
+    "Step": "simulator",
+    "Way": "simulator",
+    "environment_identity": "identity",
+    "make_simulator": "ways",
+    "register_state": "objects",
+    "same": "ways",
+}
 
 __all__ = [
-    "ActionSource",
     "EnvironmentSpec",
     "ReplaySimulator",
     "Simulator",
@@ -20,3 +50,5 @@ __all__ = [
     "register_state",
     "same",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

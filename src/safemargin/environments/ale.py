@@ -7,17 +7,17 @@ from typing import Any
 from safemargin.environments.codecs import Codec, Reference
 
 _WARM_UP = 4
-"""Frames after a game's start in which the emulator holds something that its state does not."""
+"""The first frames of a game, during which ALE's saved state leaves something out."""
 
 
 class EmulatorState(Codec):
     """An ALEInterface: the console, its random generator and the frame counters.
 
-    Three things are missing from ALE's own state: the screen (stale after a restore, so that the
-    observation belongs to the snapshot); the previous action (so that native sticky actions do
-    not survive, see `native_stickiness`); and something that changes within the first frames of a
-    game and that Qbert and Tetris react to. The last is put right by bringing the emulator to the
-    same distance from a game's start before its state is restored.
+    ALE's own state lacks three things: the screen (stale after a restore, so the observation is
+    part of the snapshot); the previous action (so native sticky actions do not survive, see
+    `native_stickiness`); and something that changes within the first frames of a game and that
+    Qbert and Tetris react to. To make up for the last, the emulator is first brought to the same
+    distance from a game's start.
     """
 
     mutable = True
@@ -40,7 +40,7 @@ class EmulatorState(Codec):
 
 
 def native_stickiness(env: Any) -> float:
-    """ALE's own chance of repeating the previous action; 0 where there is no ALE."""
+    """Return ALE's own probability of repeating the previous action; 0 without ALE."""
     emulator: Any = getattr(env.unwrapped, "ale", None)
     if type(emulator).__name__ != "ALEInterface":
         return 0.0

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 
+from safemargin.core.seeding import hashed_seed, plain_generator
 from safemargin.environments.ale import EmulatorState
 from safemargin.environments.simulator import Env
 from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
@@ -15,7 +16,7 @@ from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
 _TRIED_FRAMES = 200
 
 NO_OP, FIRE = 0, 1
-"""The emulator's own numbers of these actions."""
+"""The emulator's numbers for these actions."""
 
 VECTOR_OPTIONS: dict[str, Any] = {
     "repeat_action_probability": 0.0,
@@ -32,25 +33,25 @@ VECTOR_OPTIONS: dict[str, Any] = {
     "episodic_life": False,
     "reward_clipping": True,
 }
-"""What makes ale_py.AtariVectorEnv play the very games that `make_atari` makes: for trainers."""
+"""Options with which ale_py.AtariVectorEnv plays the same games as `make_atari`, for trainers."""
 
 Result = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
 
 class GameStart(gym.Wrapper[Any, Any, Any, Any]):
-    """Begins a game with one frame of FIRE, where the game knows it, and then some no-ops.
+    """Starts a game with one frame of FIRE, where the game has that action, then some no-ops.
 
-    In this order, because ale_py's vector environment does it so.
+    The order is that of ale_py's vector environment.
 
-    ALE loads the ROM anew at every seeded reset, which costs as much as 200 steps; yet without
-    native stickiness the seed decides nothing but the number of no-ops. So the first state of the
-    game is remembered and restored. The shortcut is tried once and taken only where it gives the
-    same game.
+    ALE reloads the ROM at every seeded reset, which costs as much as 200 steps; but without
+    native stickiness the seed decides only the number of no-ops. So the first state of the game
+    is kept and restored instead. The shortcut is tried once and used only if it gives the same
+    game.
     """
 
     def __init__(self, env: Env, *, noop_max: int, fire: bool) -> None:
         super().__init__(env)
-        # What the layer above reads from the screen; the observations from below are not used.
+        # What the layer above reads from the screen; observations from below are not used.
         self.observation_space = gym.spaces.Box(0, 255, self._base.ale.getScreenDims(), np.uint8)
         self._noop_max = noop_max
         self._fire = fire and "FIRE" in self._base.get_action_meanings()
@@ -58,7 +59,7 @@ class GameStart(gym.Wrapper[Any, Any, Any, Any]):
         self._first_state = EmulatorState().content(self._base.ale)
         game = self._played()
         self._begin_again()
-        # The screen is stale after a restore: without a frame to follow it would be the last one.
+        # The screen is stale after a restore; if no frame followed, the old one would be seen.
         self._quick = (noop_max > 0 or self._fire) and self._played() == game
 
     def reset(
@@ -67,8 +68,8 @@ class GameStart(gym.Wrapper[Any, Any, Any, Any]):
         base = self._base
         if seed is not None and self._quick:
             self._begin_again()
-            # As AtariEnv.seed_game does it.
-            source = int(np.random.SeedSequence(seed).generate_state(n_words=2)[0])
+            # As in AtariEnv.seed_game.
+            source = hashed_seed(seed)
             base._np_random, base._np_random_seed = seeding.np_random(source)
         else:
             self.env.reset(seed=seed, options=options)
@@ -83,9 +84,9 @@ class GameStart(gym.Wrapper[Any, Any, Any, Any]):
         EmulatorState().restore(self._base.ale, self._first_state)
 
     def _played(self) -> list[tuple[bytes, float]]:
-        """What some actions lead to from here."""
+        """Return what some fixed random actions lead to from here."""
         ale, actions = self._base.ale, self._base._action_set
-        picks = np.random.Generator(np.random.PCG64(0)).integers(len(actions), size=_TRIED_FRAMES)
+        picks = plain_generator(0).integers(len(actions), size=_TRIED_FRAMES)
         return [(ale.getRAM().tobytes(), float(ale.act(actions[pick]))) for pick in picks]
 
     @property
@@ -94,14 +95,14 @@ class GameStart(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class OneLife(gym.Wrapper[Any, Any, Any, Any]):
-    """Ends an episode when a life is lost; a reset without a seed then goes on with the game."""
+    """Ends an episode when a life is lost; a reset without a seed then continues the game."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._lives = 0
         self._last_observation: Any = None
         self.game_goes_on = False
-        """The episode ended with a life, not with the game: the next reset begins the next life."""
+        """The episode ended with a life, not with the game: the next reset starts the next life."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -132,7 +133,7 @@ class SignReward(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def games() -> dict[str, str]:
-    """The known games: 'beam_rider' → 'ALE/BeamRider-v5'."""
+    """Return the known games: 'beam_rider' → 'ALE/BeamRider-v5'."""
     try:
         import ale_py
     except ImportError as error:
@@ -159,11 +160,11 @@ def make_atari(
     sticky: float = 0.0,
     render_mode: str | None = None,
 ) -> Env:
-    """One game with the preprocessing of the paper's agents.
+    """Make a game with the preprocessing of the paper's agents.
 
-    An episode is one life; after it, `reset()` without a seed goes on in the same game.
-    `sticky` repeats the previous action with this chance at each frame, as ALE does it, but in a
-    wrapper whose state can be saved.
+    An episode is one life; after it, `reset()` without a seed continues the same game. `sticky`
+    is the probability of repeating the previous action at each frame, as in ALE, but in a wrapper
+    whose state can be saved.
     """
     known = games()
     if game not in known:

@@ -1,9 +1,9 @@
 """How one object inside an environment is saved, restored in place and hashed.
 
-A codec says four things about the objects of a type: what must be remembered (`content`), which
-objects hang below (`children`), how to put the content back (`restore`), and what enters the hash
-(`encode`). Objects are restored in place, never replaced: whatever else refers to them, also from
-within a C extension, keeps referring to the right thing.
+A codec knows four things about the objects of a type: what must be saved (`content`), which
+objects they refer to (`children`), how to put the content back (`restore`), and what enters the
+hash (`encode`). Objects are restored in place, never replaced, so that all references to them,
+also from within a C extension, stay valid.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from typing import Any, ClassVar
 import numpy as np
 
 Reference = Callable[[Any], Any]
-"""Stands for a child in an encoding: the value of an atom, the number of any other object."""
+"""Returns what stands for a child in an encoding: an atom's value, another object's number."""
 
 ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Immutable, without children, and hashed by value."""
 
 UNSEEN = b"safemargin: unseen"
-"""In an encoding: here is something that a restore puts back and the hash does not tell apart."""
+"""Marks, in an encoding, something that a restore puts back but that the hash cannot see."""
 
 
 def qualified_name(cls: type) -> str:
-    """'package.module.Class'."""
+    """Return 'package.module.Class'."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 class Codec:
-    """The base: an object that is kept by reference and has nothing to remember."""
+    """The base: an object that is kept by reference and has no state to save."""
 
     mutable: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
-    """May hold state that cannot be seen from Python."""
+    """Whether it may hold state that cannot be seen from Python."""
     by_value: ClassVar[bool] = False
-    """Immutable: equal ones are the same, whether or not they are one object."""
+    """Whether it is immutable, so that equal objects are interchangeable."""
     unsafe: ClassVar[bool] = False
-    """Restoring the attributes around it may crash the process."""
+    """Whether restoring the attributes around it may crash the process."""
     can_reseed: ClassVar[bool] = False
 
     def content(self, value: Any) -> Any:
-        """What must be remembered, apart from what the children remember themselves."""
+        """Return what must be saved, apart from the children's own content."""
         return None
 
     def children(self, value: Any) -> Iterable[Any]:
-        """The objects directly below."""
+        """Return the objects that it refers to directly."""
         return ()
 
     def restore(self, value: Any, content: Any) -> None:
         """Put the content back into the object it came from."""
 
     def encode(self, value: Any, reference: Reference) -> Any:
-        """Nested tuples and lists of atoms: equal exactly when the states are equal."""
+        """Return nested tuples and lists of atoms, equal exactly when the states are equal."""
         return type(value).__qualname__
 
     def reseed(self, value: Any, generator: np.random.Generator) -> None:
@@ -61,7 +61,7 @@ class Codec:
 
 
 class Named(Codec):
-    """Classes, modules, loggers, builtin functions: constant, told apart by name."""
+    """Classes, modules, loggers, builtin functions: constants, identified by name."""
 
     by_value = True
 
@@ -71,25 +71,25 @@ class Named(Codec):
 
 
 class Function(Named):
-    """A function: told apart by name, and by code where it was made inside of another one.
+    """A function: identified by name, and by code where it was made inside another function.
 
-    Nobody looks at the values that it took along in a closure or as defaults. Gymnasium's own
-    wrappers make such functions once, with constants (ClipReward, RescaleAction, …).
+    The values in its closure or its defaults are not looked at. Gymnasium's own wrappers make such
+    functions once, with constants (ClipReward, RescaleAction, …).
     """
 
     def encode(self, value: Any, reference: Reference) -> Any:
         named = super().encode(value, reference)
         local = "<" in value.__qualname__  # <locals>, <lambda>
-        took_along = value.__closure__ or (local and (value.__defaults__ or value.__kwdefaults__))
-        if took_along and not (value.__module__ or "").startswith("gymnasium.wrappers."):
+        captured = value.__closure__ or (local and (value.__defaults__ or value.__kwdefaults__))
+        if captured and not (value.__module__ or "").startswith("gymnasium.wrappers."):
             return (UNSEEN, *named)
         code = value.__code__
-        place = (code.co_firstlineno, code.co_linetable, code.co_code) if local else ()
-        return (*named, *place)
+        position = (code.co_firstlineno, code.co_linetable, code.co_code) if local else ()
+        return (*named, *position)
 
 
 class Printed(Codec):
-    """Immutable values whose text says all: dates, paths, fractions, dtypes, enum members."""
+    """Immutable values that `repr` shows in full: dates, paths, fractions, dtypes, enum members."""
 
     by_value = True
 
@@ -98,7 +98,7 @@ class Printed(Codec):
 
 
 class NumpyScalar(Codec):
-    """An immutable number of numpy."""
+    """A numpy scalar, which is immutable."""
 
     by_value = True
 
@@ -107,20 +107,20 @@ class NumpyScalar(Codec):
 
 
 class Unhashed(Codec):
-    """Kept by reference; the hash does not tell one from another."""
+    """Kept by reference; the hash does not distinguish one from another."""
 
     def encode(self, value: Any, reference: Reference) -> Any:
         return (UNSEEN, type(value).__qualname__)
 
 
 class Opaque(Unhashed):
-    """An object of a C extension: nobody can tell what is inside."""
+    """An object of a C extension, whose state cannot be seen."""
 
     opaque = True
 
 
 class Unsafe(Opaque):
-    """A proxy of an object in C++ that may be gone: touching it after a restore can crash."""
+    """A handle to a C++ object that may be gone: touching it after a restore can crash."""
 
     unsafe = True
 
@@ -132,7 +132,7 @@ class Model(Codec):
 
 
 class Unseen(Codec):
-    """A layer that only watches: nothing in it can change what the environment does."""
+    """A layer that only observes: nothing in it can change what the environment does."""
 
     def children(self, value: Any) -> Iterable[Any]:
         return (value.env,)
@@ -142,7 +142,7 @@ class Unseen(Codec):
 
 
 class BoundMethod(Codec):
-    """A method of some object: the object is what may change."""
+    """A method of an object: only the object may change."""
 
     def children(self, value: Any) -> Iterable[Any]:
         return (value.__self__,)
@@ -162,7 +162,7 @@ class Partial(Codec):
 
 
 class Frozen(Codec):
-    """Tuples: immutable themselves, their members perhaps not."""
+    """Tuples: immutable, though their members may not be."""
 
     by_value = True
 
@@ -193,7 +193,7 @@ class ListLike(Codec):
 
 
 class DictLike(Codec):
-    """Dictionaries; their order counts, because a loop over them would see it."""
+    """Dictionaries; their order matters, because a loop over them sees it."""
 
     mutable = True
 
@@ -217,7 +217,7 @@ class DictLike(Codec):
 
 
 class Array(Codec):
-    """numpy arrays; those of objects have children."""
+    """numpy arrays; arrays of objects have children."""
 
     mutable = True
 
@@ -238,7 +238,7 @@ class Array(Codec):
 
 
 def _plain(state: Any) -> Any:
-    """A generator's state without dictionaries and arrays."""
+    """Convert a generator's state into nested lists of atoms."""
     if isinstance(state, dict):
         return [_plain(item) for item in state.values()]
     if isinstance(state, tuple):
@@ -248,20 +248,24 @@ def _plain(state: Any) -> Any:
     return state.item() if isinstance(state, np.generic) else state
 
 
-class BitGenerator(Codec):
-    """numpy's sources of random bits."""
+class RandomSource(Codec):
+    """A random generator: all of its content is hashed."""
 
     mutable = True
     can_reseed = True
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return _plain(self.content(value))
+
+
+class BitGenerator(RandomSource):
+    """numpy's sources of random bits."""
 
     def content(self, value: Any) -> Any:
         return value.state
 
     def restore(self, value: Any, content: Any) -> None:
         value.state = content
-
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return _plain(value.state)
 
     def reseed(self, value: Any, generator: np.random.Generator) -> None:
         value.state = type(value)(int(generator.integers(2**63))).state
@@ -277,11 +281,8 @@ class Generator(Codec):
         return reference(value.bit_generator)
 
 
-class RandomState(Codec):
+class RandomState(RandomSource):
     """numpy's legacy generator."""
-
-    mutable = True
-    can_reseed = True
 
     def content(self, value: Any) -> Any:
         return value.get_state(legacy=False)
@@ -289,27 +290,18 @@ class RandomState(Codec):
     def restore(self, value: Any, content: Any) -> None:
         value.set_state(content)
 
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return _plain(value.get_state(legacy=False))
-
     def reseed(self, value: Any, generator: np.random.Generator) -> None:
         value.seed(int(generator.integers(2**32)))
 
 
-class PythonRandom(Codec):
+class PythonRandom(RandomSource):
     """random.Random."""
-
-    mutable = True
-    can_reseed = True
 
     def content(self, value: Any) -> Any:
         return value.getstate()
 
     def restore(self, value: Any, content: Any) -> None:
         value.setstate(content)
-
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return _plain(value.getstate())
 
     def reseed(self, value: Any, generator: np.random.Generator) -> None:
         value.seed(int(generator.integers(2**63)))
@@ -329,7 +321,7 @@ class SpaceState(Codec):
 
 
 class Custom(Codec):
-    """What a user registered: an environment that knows how to save itself."""
+    """A type for which a user registered functions that save and restore it."""
 
     mutable = True
 
@@ -343,7 +335,7 @@ class Custom(Codec):
         self.can_reseed = reseed is not None  # type: ignore[misc]
 
     def content(self, value: Any) -> Any:
-        # A forgotten .copy() in the user's few lines must not tie the snapshot to the live state.
+        # If the user's function forgot a .copy(), the snapshot must not share the live state.
         return copy.deepcopy(self._save(value))
 
     def restore(self, value: Any, content: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the doctor says: the findings, and one verdict."""
+"""The doctor's report: the findings and a verdict."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Diagnosis:
     wrong: int
     """How many of them differed."""
     opaque: tuple[str, ...]
-    """Attributes that lead to objects nobody can look into."""
+    """Attributes that lead to objects whose state cannot be seen."""
     findings: tuple[Finding, ...]
     verdict: str
     """One sentence."""
@@ -58,7 +58,7 @@ def verdict_on(
     kind: str,
     continuations: int,
 ) -> tuple[bool, str]:
-    """Whether the environment can be measured, and the sentence that says so."""
+    """Return whether the environment can be measured, and a sentence that says so."""
     problems = [finding.text for finding in findings if finding.level == "problem"]
     if way is not None and not problems:
         return True, (

@@ -14,7 +14,7 @@ from safemargin.errors import EnvironmentFault
 
 
 class Chooser(Protocol):
-    """Chooses the next action, given where the simulator stands."""
+    """Chooses the next action, given the simulator's current state."""
 
     memory: Any
     """What a recurrent policy remembers."""
@@ -24,7 +24,7 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One step of a run: what came out, and what each layer held afterwards."""
+    """One step of a run: its output, and a hash of each layer afterwards."""
 
     action: Any
     seen: bytes  # observation, reward and ends, encoded
@@ -57,16 +57,16 @@ class Divergence:
     step: int
     what: str
     layers: tuple[str, ...]
-    """The layers that held something else, outermost first."""
+    """The layers whose state differed, outermost first."""
 
     @property
     def silent(self) -> bool:
-        """Only something inside differed, after a restore that was right: a clock, a counter."""
+        """Only internal state differed, after a correct restore: a clock, a counter."""
         return self.what == "state" and self.step > 0
 
 
 def take(simulator: Simulator, action: Any, *, layers: bool) -> Outcome:
-    """One step, recorded."""
+    """Take one step and record it."""
     step = simulator.step(action)
     seen = graph.encoded_bytes(
         [step.observation, step.reward, step.terminated, step.truncated, simulator.mask]
@@ -75,7 +75,7 @@ def take(simulator: Simulator, action: Any, *, layers: bool) -> Outcome:
 
 
 def plain_run(simulator: Simulator, seed: int, choose: Chooser, steps: int) -> Run:
-    """A run that nothing interrupts."""
+    """Run without interruption."""
     start = graph.encoded_bytes([simulator.reset(seed), simulator.mask])
     outcomes: list[Outcome] = []
     while not simulator.ended and len(outcomes) < steps:
@@ -84,7 +84,7 @@ def plain_run(simulator: Simulator, seed: int, choose: Chooser, steps: int) -> R
 
 
 def repeats(simulator: Simulator, run: Run) -> Divergence | None:
-    """Reset with the same seed and act in the same way: is it the same run?"""
+    """Reset with the same seed, repeat the actions, and return the first difference, if any."""
     if graph.encoded_bytes([simulator.reset(run.seed), simulator.mask]) != run.start:
         return Divergence(0, "output", ())
     for number, outcome in enumerate(run.outcomes, start=1):
@@ -102,13 +102,13 @@ def record(
     points: int,
     steps: int,
 ) -> list[Continuation]:
-    """Save at random points of uninterrupted runs; each continuation is what followed there."""
+    """Save at random points of uninterrupted runs, and record what followed each of them."""
     found: list[Continuation] = []
     for episode in range(5 * points):
         if len(found) >= points:
             break
         simulator.reset(next(seeds))
-        open_ones: list[Continuation] = []
+        unfinished: list[Continuation] = []
         saved = 0
         while not simulator.ended:
             at_start = simulator.steps == 0 and episode % 2 == 0
@@ -120,18 +120,18 @@ def record(
                 )
                 saved += 1
                 found.append(point)
-                open_ones.append(point)
-            open_ones = [point for point in open_ones if len(point.outcomes) < steps]
-            if not open_ones and (saved == 5 or len(found) >= points or simulator.steps > 500):
+                unfinished.append(point)
+            unfinished = [point for point in unfinished if len(point.outcomes) < steps]
+            if not unfinished and (saved == 5 or len(found) >= points or simulator.steps > 500):
                 break
-            outcome = take(simulator, choose(simulator), layers=bool(open_ones))
-            for point in open_ones:
+            outcome = take(simulator, choose(simulator), layers=bool(unfinished))
+            for point in unfinished:
                 point.outcomes.append(outcome)
     return found
 
 
 def compare(simulator: Simulator, point: Continuation) -> Divergence | None:
-    """Restore the point and act as the uninterrupted run did: is it the same run?"""
+    """Restore the point, repeat the actions, and return the first difference, if any."""
     simulator.restore(point.snapshot)
     layers = simulator.layer_digests()
     if layers != point.layers:
@@ -153,7 +153,7 @@ def compare(simulator: Simulator, point: Continuation) -> Divergence | None:
 def disturb(
     simulator: Simulator, choose: Chooser, seed: int, generator: np.random.Generator
 ) -> None:
-    """Something else happens between a save and its restore: another episode begins."""
+    """Play part of another episode, as may happen between a save and its restore."""
     simulator.reset(seed)
     for _ in range(int(generator.integers(1, 40))):
         if simulator.ended:
@@ -170,18 +170,18 @@ def compare_all(
     *,
     restores: int = 2,
 ) -> list[Divergence | None]:
-    """Each point several times, in mixed order, some of them after a disturbance."""
+    """Compare each point several times, in random order, sometimes after a disturbance."""
     results: list[Divergence | None] = []
     for _ in range(restores):
         for index in generator.permutation(len(points)):
-            if len(results) % 4 == 1:  # not always: a reset can cost more than all the rest
+            if len(results) % 4 == 1:  # not always: a reset can cost more than everything else
                 disturb(simulator, choose, next(seeds), generator)
             results.append(compare(simulator, points[index]))
     return results
 
 
 def draws_randomness(simulator: Simulator, point: Continuation) -> bool:
-    """Whether any generator moves on while the point's actions are taken."""
+    """Whether any random generator is used while the point's actions are taken."""
     simulator.restore(point.snapshot)
     before = simulator.random_state()
     for outcome in point.outcomes:
@@ -194,7 +194,7 @@ def draws_randomness(simulator: Simulator, point: Continuation) -> bool:
 def outputs_after_reseeding(
     simulator: Simulator, point: Continuation, generator: np.random.Generator
 ) -> list[bytes]:
-    """What the point's actions lead to when the generators get fresh state first."""
+    """Return what the point's actions lead to after the generators were reseeded."""
     simulator.restore(point.snapshot)
     simulator.reseed(generator)
     outputs = []
@@ -208,7 +208,7 @@ def outputs_after_reseeding(
 def count_distinct(
     simulator: Simulator, begin: Callable[[int], None], choose: Chooser, starts: int, steps: int
 ) -> int:
-    """How many different episodes begin at the starts; only equal beginnings are run on."""
+    """Count the different episodes; only those with equal beginnings are run to the full length."""
 
     def run_on(seen: bytes, length: int) -> bytes:
         outcomes = [seen]
@@ -243,7 +243,7 @@ def leaking_layer(
     seeds: Iterator[int],
     generator: np.random.Generator,
 ) -> Simulator | None:
-    """The smallest inner part of the stack whose restored runs go wrong.
+    """Return the smallest inner part of the stack whose restored runs go wrong.
 
     `make_stack(i)` makes a new simulator without the i outermost layers.
     """

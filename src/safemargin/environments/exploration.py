@@ -1,4 +1,4 @@
-"""How the doctor walks through an environment: the policy's actions mixed with random ones."""
+"""How the doctor explores an environment: the policy's actions mixed with random ones."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.environments import Simulator
+from safemargin.environments.simulator import Simulator
 from safemargin.policies.actions import PolicyActions, RandomActions
 from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.policies.batching import ask
 
 
-class Walker:
-    """The policy's greedy actions mixed with random ones; without a policy, random ones alone.
+class Explorer:
+    """Mixes the policy's greedy actions with random ones; without a policy, all are random.
 
-    With `random_share` 0 and no policy it is always the same action.
+    With `random_share` 0 and no policy, the action is always the same.
     """
 
     def __init__(
@@ -47,5 +47,5 @@ class Walker:
         return self.random_actions(self._generator.random(width), mask)
 
     def begin(self) -> None:
-        """Forget what a recurrent policy remembers."""
+        """Reset a recurrent policy's memory."""
         self.memory = None if self._policy is None else self._policy.initial_memory(1)

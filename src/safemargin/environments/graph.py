@@ -1,4 +1,4 @@
-"""All objects reachable from the layers of an environment: remembered, put back, hashed."""
+"""Saving, restoring and hashing all objects that can be reached from an environment's layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WITHOUT_REFERENCES = 2  # the last marshal version whose bytes depend on values
 
 
 def capture(roots: Iterable[Any]) -> tuple[Node, ...]:
-    """Remember every object that can be reached from the roots."""
+    """Save the content of every object that can be reached from the roots."""
     nodes: list[Node] = []
     pending = list(roots)
     seen: set[int] = set()
@@ -36,18 +36,18 @@ def capture(roots: Iterable[Any]) -> tuple[Node, ...]:
 
 
 def restore(nodes: Iterable[Node]) -> None:
-    """Put every remembered object back into its state."""
+    """Put the saved content back into every object."""
     for codec, value, content in nodes:
         codec.restore(value, content)
 
 
 def random_sources(roots: Iterable[Any]) -> list[tuple[Codec, Any]]:
-    """The random generators that can be reached and reseeded, each once, in a fixed order."""
+    """Return the random generators that can be reseeded, each once, in a fixed order."""
     return [(codec, value) for codec, value in _reachable(roots) if codec.can_reseed]
 
 
 def without_reseed(roots: Iterable[Any]) -> list[str]:
-    """The types of objects whose `register_state` says nothing about a random generator."""
+    """Return the names of types that were registered without `reseed`."""
     found = [
         type(value).__name__
         for codec, value in _reachable(roots)
@@ -57,9 +57,9 @@ def without_reseed(roots: Iterable[Any]) -> list[str]:
 
 
 def _reachable(roots: Iterable[Any]) -> Iterator[tuple[Codec, Any]]:
-    """Every object that can be reached from the roots, each once, in a fixed order."""
+    """Yield every object that can be reached from the roots, each once, in a fixed order."""
     pending = list(roots)[::-1]
-    of_roots = {id(root) for root in pending}  # the layer below a wrapper waits for its turn
+    of_roots = {id(root) for root in pending}  # the layer below a wrapper is itself a root
     seen: set[int] = set()
     while pending:
         value = pending.pop()
@@ -77,9 +77,9 @@ def _reachable(roots: Iterable[Any]) -> Iterator[tuple[Codec, Any]]:
 
 
 def encodings(roots: Sequence[Any]) -> list[list[Any]]:
-    """One encoding a root; an object that two roots share is told under the first."""
+    """Return one encoding per root; an object shared by two roots is encoded under the first."""
     numbers: dict[int, int] = {}
-    alive: list[Any] = []  # a temporary object that died would give its id to another one
+    alive: list[Any] = []  # or a temporary object's id could be reused
     pending: list[Any] = []
 
     def reference(value: Any) -> Any:
@@ -118,23 +118,23 @@ def _encode(value: Any, reference: Any) -> Any:
 
 
 def encoded_bytes(roots: Sequence[Any]) -> bytes:
-    """The encoding of some objects as bytes."""
+    """Return the encoding of some objects as bytes."""
     return marshal.dumps(encodings(roots), _WITHOUT_REFERENCES)
 
 
 def digest(roots: Sequence[Any]) -> bytes:
-    """16 bytes: equal exactly when all that can be looked into is equal."""
+    """Return 16 bytes that are equal exactly when all visible state is equal."""
     return hashlib.sha256(encoded_bytes(roots)).digest()[:16]
 
 
 def whole_digest(roots: Sequence[Any]) -> bytes | None:
-    """The digest; None where it leaves something out, so that unequal states may look equal."""
+    """Return the digest, or None if it leaves something out and unequal states may look equal."""
     encoded = encoded_bytes(roots)
     return None if UNSEEN in encoded else hashlib.sha256(encoded).digest()[:16]
 
 
 def digests(roots: Sequence[Any]) -> list[bytes]:
-    """One digest a root."""
+    """Return one digest per root."""
     return [
         hashlib.sha256(marshal.dumps(parts, _WITHOUT_REFERENCES)).digest()[:16]
         for parts in encodings(roots)
@@ -142,7 +142,7 @@ def digests(roots: Sequence[Any]) -> list[bytes]:
 
 
 def opaque_attributes(layer: Any, others: Iterable[Any], *, only_unsafe: bool = False) -> list[str]:
-    """'Layer.attribute (type)' for each attribute that leads to something opaque."""
+    """Return 'Layer.attribute (type)' for each attribute that leads to something opaque."""
     codec = codec_of(type(layer))
     if not isinstance(codec, PlainObject):
         return []
@@ -168,7 +168,7 @@ def opaque_attributes(layer: Any, others: Iterable[Any], *, only_unsafe: bool = 
 
 
 def copied(value: Any) -> Any:
-    """An observation or action that nobody else can change; atoms and unknown kinds as they are."""
+    """Copy an observation or action; atoms and unknown types are returned as they are."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What makes an environment the same one: its text, its layers, its spaces and its behaviour."""
+"""An environment's identity: a hash of its text, layers, spaces and behaviour."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.former_names import recorded_class
 from safemargin.environments import graph
-from safemargin.environments.codecs import qualified_name
 from safemargin.environments.simulator import Env
 from safemargin.environments.spec import EnvironmentSpec
 from safemargin.environments.ways import SnapshotSimulator
@@ -20,28 +20,28 @@ _SEED = 20_240_918
 
 
 class ActionSource:
-    """Random actions from a space, without touching the space's own generator."""
+    """Draws random actions from a space without touching the space's own generator."""
 
     def __init__(self, env: Env, seed: int) -> None:
         self._space = copy.deepcopy(env.action_space)
         self._space.seed(seed)
 
     def draw(self, mask: np.ndarray[Any, Any] | None = None) -> Any:
-        """One action; a legal one where there is a mask of a discrete space."""
+        """Draw an action; a legal one where a discrete space comes with a mask."""
         if mask is not None and hasattr(self._space, "n"):
             return self._space.sample(mask=np.asarray(mask, dtype=np.int8))
         return self._space.sample()
 
 
 def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
-    """'sha256:…', the same in every process and run; resets the environment."""
+    """Return 'sha256:…', the same in every process and run. Resets the environment."""
     hashed = hashlib.sha256()
     hashed.update(spec.identity.encode())
     simulator = SnapshotSimulator(env)
     for layer in simulator.layers:
-        # A class from a file is in a module that is named after where the file lies, and was once
-        # in one named after the file alone, by which studies and margins know it.
-        name = qualified_name(type(layer))
+        # The module of a class from a file is named after the file's path. It was once named
+        # after the file alone, and recorded hashes contain that name.
+        name = recorded_class(type(layer))
         name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"safemargin_environment_\1", name)
         hashed.update(name.encode())
     hashed.update(repr((env.action_space, env.observation_space)).encode())

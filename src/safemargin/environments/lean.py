@@ -1,4 +1,4 @@
-"""A plain Atari stack without its wrappers' overhead: the same games, bit for bit."""
+"""Atari games without the overhead of the wrappers: the same games, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from safemargin.environments.ale import EmulatorState, native_stickiness
 from safemargin.environments.atari import GameStart, OneLife, SignReward
 from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way, layers_of
-from safemargin.errors import EnvironmentFault, InvalidInput, told
+from safemargin.errors import EnvironmentFault, InvalidInput, describe_error
 
 Frame = npt.NDArray[np.uint8]
 
@@ -21,7 +21,7 @@ _EMULATOR = EmulatorState()
 
 @dataclass(frozen=True, slots=True)
 class AtariStack:
-    """What the wrappers of a plain stack do."""
+    """The options of the wrappers that are replaced."""
 
     game: str
     mode: int | None
@@ -32,7 +32,7 @@ class AtariStack:
     screen_size: tuple[int, int]
     frames: int
     one_life: bool
-    """A lost life ends the episode, and the next episode goes on in the same game."""
+    """A lost life ends the episode, and the next episode continues the same game."""
     ends_with_life: bool
     """A lost life ends the episode, and the next one is another game."""
     sign_reward: bool
@@ -40,7 +40,7 @@ class AtariStack:
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """The state of a game; any simulator with the same stack can go on with it."""
+    """The state of a game, which any simulator with the same stack can continue."""
 
     stack: AtariStack
     emulator: Any
@@ -53,8 +53,8 @@ class _Saved:
 class AtariSimulator(Simulator):
     """Drives the emulator itself and does what the wrappers would have done.
 
-    The wrappers begin a game, and then stand still. Their two screen buffers are used, but are
-    not part of a snapshot: they decide nothing but the last observation of a lost game.
+    The wrappers start a game and are not used after that, except for their two screen buffers.
+    These are not part of a snapshot: they affect only the last observation of a lost game.
     """
 
     way: Way = "snapshot"
@@ -103,7 +103,7 @@ class AtariSimulator(Simulator):
             chosen = self._actions[action]
         except (IndexError, TypeError) as error:
             raise EnvironmentFault(
-                f"{self.name}: step {self.steps} raised {told(error)}"
+                f"{self.name}: step {self.steps} raised {describe_error(error)}"
             ) from error
         emulator, stack = self._emulator, self.stack
         last = stack.frame_skip - 1
@@ -133,7 +133,7 @@ class AtariSimulator(Simulator):
         return Step(self._own_observation(), reward, terminated, truncated)
 
     def _see(self, watched: bool) -> None:
-        """Push the newest frame, or its absence, into the stack."""
+        """Push the newest frame, or None for an unwatched one, into the stack."""
         frame = None
         if watched:
             newest, second = self._screens[0], self._screens[1]
@@ -147,7 +147,7 @@ class AtariSimulator(Simulator):
         self.observation = np.stack(self._frames) if known else None  # type: ignore[arg-type]
 
     def _own_observation(self) -> Any:
-        """A copy for the caller; None where steps were not watched."""
+        """Return a copy for the caller; None where steps were not watched."""
         return None if self.observation is None else self.observation.copy()
 
     def _save_state(self) -> _Saved:
@@ -172,7 +172,7 @@ class AtariSimulator(Simulator):
         return {type(self.env.unwrapped).__name__: self.digest()}
 
     def digest(self) -> bytes:
-        # Each frame is hashed once, however many observations it is part of.
+        # Each frame is hashed only once, although it is part of several observations.
         marks = [
             hashlib.sha256(frame).digest() if mark is None else mark  # type: ignore[arg-type]
             for frame, mark in zip(self._frames, self._marks, strict=True)
@@ -187,7 +187,7 @@ class AtariSimulator(Simulator):
 
 
 def atari_stack(env: Env) -> AtariStack | None:
-    """What a stack does, where it is plain: these wrappers and no others; else None."""
+    """Return the options of a stack with no other wrappers than these; else None."""
     base: Any = env.unwrapped
     if type(base).__name__ != "AtariEnv" or type(base).__module__ != "ale_py.env":
         return None

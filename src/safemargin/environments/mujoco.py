@@ -1,7 +1,7 @@
-"""MuJoCo's simulation as part of a snapshot: the whole MjData, not positions and speeds alone.
+"""MuJoCo's simulation as part of a snapshot: the whole MjData, not just positions and velocities.
 
-Positions and speeds are not enough for an exact continuation: the solver starts from its last
-solution, and tasks read quantities that were computed before the last substep.
+Those are not enough for an exact continuation: the solver starts from its last solution, and tasks
+read quantities that were computed before the last substep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MODELS_KEPT = 4
 
 
 class _Copy:
-    """One remembered MjData; its memory is used again, because making one costs several steps."""
+    """A copy of an MjData. Its memory is reused, because allocating one costs several steps."""
 
     def __init__(self, source: Any, spares: list[Any]) -> None:
         self.data = spares.pop() if spares else mujoco.MjData(source.model)
@@ -31,7 +31,7 @@ class _Copy:
 
 
 class SimulationState(Codec):
-    """An MjData, copied whole."""
+    """An MjData, copied completely."""
 
     mutable = True
 
@@ -43,7 +43,7 @@ class SimulationState(Codec):
         if id(model) not in self._spares:
             if len(self._spares) == _MODELS_KEPT:
                 del self._spares[next(iter(self._spares))]
-            # The model is kept beside the spares: its id must not pass to another one.
+            # Keep the model together with its spares, so that no other one gets its id.
             self._spares[id(model)] = (model, [])
         return _Copy(value, self._spares[id(model)][1])
 

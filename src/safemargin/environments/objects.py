@@ -1,4 +1,4 @@
-"""Which codec serves which type: the registry, and the search for attributes of plain objects."""
+"""The registry of codecs by type, and the codec for objects of classes written in Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONSTANT_ATTRIBUTES = frozenset(
         "_ezpickle_args", "_ezpickle_kwargs", "reward_range",
     }
 )  # fmt: skip
-"""Of every gymnasium.Env: set when it is made."""
+"""Attributes of every gymnasium.Env that are set when it is made."""
 
 _TOY_TABLES = frozenset({"P", "desc", "initial_state_distrib", "nS", "nA", "locs", "_cliff"})
 _CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
@@ -45,7 +45,7 @@ _CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
 
 
 class SetLike(Codec):
-    """Sets; the order in which they are looped over does not count."""
+    """Sets; the order of iteration does not matter."""
 
     mutable = True
 
@@ -66,14 +66,14 @@ class SetLike(Codec):
 
 
 class FrozenSetLike(SetLike):
-    """Frozensets: nothing to put back."""
+    """Frozensets: nothing to restore."""
 
     mutable = False
     by_value = True
 
 
 class PlainObject(Codec):
-    """An object of a class written in Python: its attributes are all there is."""
+    """An object of a class written in Python: its attributes are its whole state."""
 
     mutable = True
     _not_hashed: frozenset[str] = frozenset()
@@ -102,12 +102,12 @@ class PlainObject(Codec):
                 found["." + member.__name__ + "." + member.__objclass__.__qualname__] = (
                     member.__get__(value, type(value))
                 )
-            except AttributeError:  # a slot that nothing was put into yet
+            except AttributeError:  # an empty slot
                 continue
         return found
 
     def attributes(self, value: Any) -> dict[str, Any]:
-        """The attributes that are saved, by name."""
+        """Return the attributes that are saved, by name."""
         return self._attributes(value)
 
     def content(self, value: Any) -> Any:
@@ -147,7 +147,7 @@ class PlainObject(Codec):
 
 
 class Statistics(PlainObject):
-    """Return and length of this episode are hashed; clocks and past episodes are only saved."""
+    """The return and length of this episode are hashed; clocks and past episodes only saved."""
 
     _not_hashed = frozenset(
         {"episode_start_time", "time_queue", "episode_count", "return_queue", "length_queue"}
@@ -195,7 +195,7 @@ _STATISTICS = "gymnasium.wrappers.common.RecordEpisodeStatistics"
 
 
 def _load_statistics(cls: type) -> Codec:
-    # A subclass may do anything with its clocks and past episodes.
+    # A subclass may use its clocks and past episodes in any way.
     return Statistics(cls) if qualified_name(cls) == _STATISTICS else PlainObject(cls)
 
 
@@ -256,11 +256,11 @@ def register_state(
     restore: Callable[[Any, Any], None],
     reseed: Callable[[Any, np.random.Generator], None] | None = None,
 ) -> None:
-    """Say how environments (or wrappers, or any objects inside them) of a type are saved.
+    """Register how environments (or wrappers, or any objects inside them) of a type are saved.
 
-    `save(env)` returns plain data: numbers, texts, arrays, lists, dictionaries. `restore(env,
-    data)` puts it back. `reseed(env, generator)` gives the environment's own random generator
-    fresh state; leave it out where there is none. Nothing else of the object is looked at.
+    `save(env)` returns plain data: numbers, strings, arrays, lists, dictionaries. `restore(env,
+    data)` puts it back. `reseed(env, generator)` reseeds the environment's own random generator;
+    leave it out if there is none. Nothing else in the object is looked at.
     """
     if not isinstance(env_type, type):
         raise InvalidInput(f"register_state expects a class, got {env_type!r}")
@@ -269,7 +269,7 @@ def register_state(
 
 
 def codec_of(cls: type) -> Codec:
-    """The codec that serves a type."""
+    """Return the codec for a type."""
     codec = _cache.get(cls)
     if codec is None:
         codec = _cache[cls] = _classify(cls)
@@ -302,7 +302,7 @@ def _classify(cls: type) -> Codec:
 
 
 def _written_in_python(cls: type, but: type = object) -> bool:
-    """Whether attributes and slots hold the whole state of this class's objects."""
+    """Whether attributes and slots hold the whole state of objects of this class."""
     if type(cls).__module__.startswith(("pybind11", "nanobind", "Boost.Python", "sip", "Shiboken")):
         return False
     slots = 0

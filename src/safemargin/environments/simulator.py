@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from safemargin.environments import graph
 from safemargin.environments.graph import copied
-from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError, told
+from safemargin.errors import (
+    EnvironmentFault,
+    InvalidInput,
+    SafemarginError,
+    describe_error,
+    errors_as,
+)
 
 Env = gym.Env[Any, Any]
 Way = Literal["snapshot", "replay"]
@@ -25,7 +31,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one action led to. The observation is the caller's own."""
+    """The result of one action. The observation is a copy that the caller may change."""
 
     observation: Any
     reward: float
@@ -35,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of a simulator at one moment: restore it any number of times."""
+    """The state of a simulator at one moment, which can be restored any number of times."""
 
     observation: Any
     mask: Mask | None  # [actions]
@@ -51,9 +57,9 @@ class Simulator(ABC):
     portable: bool = False
     """Whether a snapshot can be restored in another simulator of the same environment."""
     digest_is_cheap: bool = False
-    """Whether `digest` takes but a small part of the time of a step."""
+    """Whether `digest` takes only a small part of the time of a step."""
     looks_back: float = math.inf
-    """So many steps back reaches an observation; what lies farther back need not be watched."""
+    """An observation depends on this many last steps; earlier ones need not be watched."""
 
     def __init__(self, env: Env) -> None:
         require_single(env)
@@ -63,26 +69,20 @@ class Simulator(ABC):
         self.mask: Mask | None = None  # [actions]
         """Which actions are legal at this moment; None where the environment does not say."""
         self.ended = True
-        """Nothing can be done before the next reset or restore."""
+        """Whether a reset or restore is needed before the next step."""
         self.steps = 0
-        """Since the last reset."""
+        """The number of steps since the last reset."""
         self.layers: tuple[Env, ...] = layers_of(env)
-        """Outermost first."""
+        """The wrappers and the base environment, outermost first."""
         self.name = name_of(env)
         self._ask_mask = _mask_method(self.layers)
-        self._tells_lives = any("game_goes_on" in vars(layer) for layer in self.layers)
+        self._counts_lives = any("game_goes_on" in vars(layer) for layer in self.layers)
 
     def reset(self, seed: int) -> Any:
-        """Begin an episode; returns the first observation."""
+        """Start an episode and return its first observation."""
         self.steps = 0
-        try:
+        with errors_as(EnvironmentFault, f"{self.name}: reset(seed={seed}) raised"):
             observation, info = self.env.reset(seed=seed)
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise EnvironmentFault(
-                f"{self.name}: reset(seed={seed}) raised {told(error)}"
-            ) from error
         self.ended = False
         self._observe(observation, info)
         return copied(self.observation)
@@ -90,10 +90,10 @@ class Simulator(ABC):
     @property
     def game_goes_on(self) -> bool:
         """Whether the episode ended with a life of a game that has more (see `atari.OneLife`)."""
-        return self.ended and self._tells_lives and bool(self.env.get_wrapper_attr("game_goes_on"))
+        return self.ended and self._counts_lives and bool(self.env.get_wrapper_attr("game_goes_on"))
 
     def next_life(self) -> Any:
-        """Begin the next episode of the same game; returns its first observation."""
+        """Start the next episode of the same game and return its first observation."""
         if not self.game_goes_on:
             raise InvalidInput(f"{self.name}: there is no further life; reset it instead")
         observation, info = self.env.reset()
@@ -102,9 +102,9 @@ class Simulator(ABC):
         return copied(self.observation)
 
     def step(self, action: Any, *, watched: bool = True) -> Step:
-        """Act once. A broken promise of the environment comes out as EnvironmentFault.
+        """Take one step; raise EnvironmentFault if the environment breaks its contract.
 
-        `watched=False`: nobody will look before `looks_back` further steps.
+        `watched=False` means that no observation is needed before `looks_back` further steps.
         """
         if self.ended:
             raise InvalidInput(f"{self.name}: the episode has ended; reset or restore it first")
@@ -115,7 +115,7 @@ class Simulator(ABC):
             raise
         except (Exception, SystemExit) as error:
             raise EnvironmentFault(
-                f"{self.name}: step {self.steps} raised {told(error)}"
+                f"{self.name}: step {self.steps} raised {describe_error(error)}"
             ) from error
         value = self._checked_reward(reward)
         self.ended = bool(terminated) or bool(truncated)
@@ -123,7 +123,7 @@ class Simulator(ABC):
         return Step(copied(self.observation), value, bool(terminated), bool(truncated))
 
     def save(self) -> Snapshot:
-        """Remember this moment."""
+        """Save this moment."""
         return Snapshot(
             copied(self.observation), self.mask, self.ended, self.steps, self._save_state()
         )
@@ -144,39 +144,39 @@ class Simulator(ABC):
 
     @abstractmethod
     def digest(self) -> bytes | None:
-        """16 bytes over the full state: equal only where the future is equal.
+        """Return 16 bytes over the full state, equal only if the future is equal.
 
-        None where part of the state, as it is now, cannot be looked into.
+        None if part of the present state cannot be seen.
         """
 
     @property
     def digest_is_whole(self) -> bool:
-        """Whether equal states can be recognised: `digest` sees all that a restore puts back."""
+        """Whether equal states can be recognised: `digest` covers all that a restore puts back."""
         return True
 
     def reseed(self, generator: np.random.Generator) -> None:
-        """Give every random generator in the layers fresh state from this stream."""
+        """Reseed every random generator in the layers from this stream."""
         for codec, source in graph.random_sources(self.layers):
             codec.reseed(source, generator)
 
     def random_state(self) -> bytes:
-        """A digest of every random generator in the layers: equal until one of them is used."""
+        """Return a digest of all random generators, which changes when one of them is used."""
         return graph.digest([source for _, source in graph.random_sources(self.layers)])
 
     def random_sources(self) -> int:
-        """How many random generators `reseed` reaches."""
+        """Return the number of random generators that `reseed` reaches."""
         return len(graph.random_sources(self.layers))
 
     def without_reseed(self) -> tuple[str, ...]:
-        """The registered types in the layers whose random generator, if any, is out of reach."""
+        """Return the registered types whose random generator, if any, is out of reach."""
         return tuple(graph.without_reseed(self.layers))
 
     def layer_digests(self) -> dict[str, bytes]:
-        """What each layer holds, hashed; outermost first."""
+        """Return a hash of each layer's state, outermost first."""
         return dict(zip(self.layer_names(), graph.digests(self.layers), strict=True))
 
     def layer_names(self) -> list[str]:
-        """The class of each layer, outermost first, numbered where one occurs twice."""
+        """Return the class names of the layers, outermost first, numbered if one occurs twice."""
         names: list[str] = []
         for layer in self.layers:
             name = type(layer).__name__
@@ -185,13 +185,13 @@ class Simulator(ABC):
         return names
 
     def opaque(self) -> tuple[str, ...]:
-        """The attributes that lead to objects nobody can look into."""
+        """Return the attributes that lead to objects whose state cannot be seen."""
         return tuple(
             text for layer in self.layers for text in graph.opaque_attributes(layer, self.layers)
         )
 
     def unsafe(self) -> tuple[str, ...]:
-        """The attributes that lead to native objects which a restore could leave dangling."""
+        """Return the attributes that lead to native objects a restore could leave dangling."""
         return tuple(
             text
             for layer in self.layers
@@ -219,10 +219,11 @@ class Simulator(ABC):
                 return None
             mask = np.array(given, dtype=bool)
         except (Exception, SystemExit) as error:
-            if self.ended:  # where nobody needs it
+            if self.ended:  # it is not needed any more
                 return None
             raise EnvironmentFault(
-                f"{self.name}: reading the action mask at step {self.steps} raised {told(error)}"
+                f"{self.name}: reading the action mask at step {self.steps} raised "
+                f"{describe_error(error)}"
             ) from error
         mask.flags.writeable = False  # shared with snapshots
         if self.ended:
@@ -255,15 +256,15 @@ class Simulator(ABC):
 
 
 def close_environment(env: Env) -> None:
-    """Close an environment; what it raises then is a warning, and hides no result."""
+    """Close an environment; an error then becomes a warning, so that it hides no result."""
     try:
         env.close()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever it is, the work is done
-        warnings.warn(f"{name_of(env)}: close() raised {told(error)}", stacklevel=2)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 — the work is already done
+        warnings.warn(f"{name_of(env)}: close() raised {describe_error(error)}", stacklevel=2)
 
 
 def require_single(env: Any) -> None:
-    """Refuse what is no environment, and vectors of environments."""
+    """Refuse anything but a single environment."""
     if isinstance(env, gym.vector.VectorEnv):
         raise InvalidInput(
             f"{type(env).__name__} is a vector environment, which resets itself between episodes; "
@@ -276,7 +277,7 @@ def require_single(env: Any) -> None:
 
 
 def layers_of(env: Env) -> tuple[Env, ...]:
-    """The wrappers and the base environment, outermost first."""
+    """Return the wrappers and the base environment, outermost first."""
     layers = [env]
     while isinstance(layers[-1], gym.Wrapper):
         layers.append(layers[-1].env)
@@ -284,14 +285,14 @@ def layers_of(env: Env) -> tuple[Env, ...]:
 
 
 def name_of(env: Env) -> str:
-    """What to call an environment in a sentence."""
+    """Return a name for the environment to use in messages."""
     spec = env.unwrapped.spec
     return spec.id if spec is not None else type(env.unwrapped).__name__
 
 
 def _mask_method(layers: tuple[Env, ...]) -> Callable[[], Any] | None:
     for layer in layers:
-        # Not through Wrapper.__getattr__ and the like: each layer answers for itself.
+        # On the class, not through Wrapper.__getattr__: each layer answers for itself.
         if callable(getattr(type(layer), "action_masks", None)):
             method: Callable[[], Any] = layer.action_masks  # type: ignore[attr-defined]
             return method

@@ -1,4 +1,4 @@
-"""Which environment is meant: a Gymnasium id, 'atari:GAME', or a factory function."""
+"""The environment that a user names: a Gymnasium id, 'atari:GAME', or a factory function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ import gymnasium as gym
 
 from safemargin.core.importing import locate
 from safemargin.environments.simulator import Env, require_single
-from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean, told
+from safemargin.errors import (
+    InvalidInput,
+    MissingExtra,
+    SafemarginError,
+    describe_error,
+    did_you_mean,
+    errors_as,
+)
 
 _VERSIONED = re.compile(r"-v\d+$")
 
@@ -45,12 +52,12 @@ class EnvironmentSpec:
             )
         if not isinstance(arguments, Mapping | None):
             raise InvalidInput(
-                f"environment arguments must be values with names, got {arguments!r:.40}"
+                f"environment arguments must be a mapping of names to values, got {arguments!r:.40}"
             )
         given = dict(arguments or {})
         if isinstance(source, str):
             if not source.strip():
-                raise InvalidInput("environment: expected an id such as 'CartPole-v1', got ''")
+                raise InvalidInput("environment: expected an id, e.g. 'CartPole-v1', got ''")
             try:
                 json.dumps(given)
             except TypeError as error:
@@ -71,13 +78,13 @@ class EnvironmentSpec:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name to show to people."""
         if self.text is not None:
             return self.text
         return getattr(self.factory, "__qualname__", repr(self.factory))
 
     def make(self) -> Env:
-        """A new environment."""
+        """Make a new environment."""
         if self.factory is not None:
             env: Any = self._called(self.factory)
         elif self.text is None:
@@ -96,15 +103,15 @@ class EnvironmentSpec:
 
     @property
     def identity(self) -> str:
-        """What belongs to the environment itself: of a file, its name and not where it lies."""
-        place, colon, attribute = (self.text or self.name).rpartition(":")
-        if place.endswith(".py"):
-            place = Path(place).name
+        """The text that enters the identity: for a file, its name without the folder."""
+        source, colon, attribute = (self.text or self.name).rpartition(":")
+        if source.endswith(".py"):
+            source = Path(source).name
         arguments = json.dumps(dict(self.arguments), sort_keys=True, default=repr)
-        return f"{place}{colon}{attribute} {arguments}"
+        return f"{source}{colon}{attribute} {arguments}"
 
     def to_json(self) -> str | None:
-        """A text that `from_json` reads; None for a function that cannot be found by name."""
+        """Return a text for `from_json`, or None for a function that cannot be found by name."""
         if self.text is None:
             return None
         try:
@@ -114,23 +121,17 @@ class EnvironmentSpec:
 
     @classmethod
     def from_json(cls, text: str) -> EnvironmentSpec:
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         try:
             values = json.loads(text)
             source, arguments = values["env"], values["arguments"]
         except (KeyError, TypeError, ValueError):
-            raise InvalidInput(f"environment: {text!r:.80} does not say which one") from None
+            raise InvalidInput(f"environment: {text!r:.80} does not name one") from None
         return cls.parse(source, arguments)
 
     def _called(self, function: Callable[..., Any]) -> Any:
-        try:
+        with errors_as(InvalidInput, f"environment {self.name!r} could not be made:"):
             return function(**self.arguments)
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise InvalidInput(
-                f"environment {self.name!r} could not be made: {told(error)}"
-            ) from error
 
     def _registered(self, name: str) -> Env:
         if name.startswith("ALE/"):
@@ -152,14 +153,16 @@ class EnvironmentSpec:
         except SafemarginError:
             raise
         except (Exception, SystemExit) as error:
-            raise InvalidInput(f"environment {name!r} could not be made: {told(error)}") from error
+            raise InvalidInput(
+                f"environment {name!r} could not be made: {describe_error(error)}"
+            ) from error
 
 
 def _with_full_path(text: str) -> str:
-    """'file.py:function' with the file's full path, so that it is found from any folder."""
-    place, colon, attribute = text.rpartition(":")
-    if place.endswith(".py") and Path(place).expanduser().is_file():
-        return f"{Path(place).expanduser().resolve()}{colon}{attribute}"
+    """Complete the path in 'file.py:function', so that it is found from any folder."""
+    source, colon, attribute = text.rpartition(":")
+    if source.endswith(".py") and Path(source).expanduser().is_file():
+        return f"{Path(source).expanduser().resolve()}{colon}{attribute}"
     return text
 
 
@@ -175,7 +178,7 @@ def _suggestion(name: str) -> str:
 
 
 def _importable_name(function: Callable[..., Any]) -> str | None:
-    """'module:function' where that leads back to the same function in any process."""
+    """Return 'module:function' if any process finds the same function under that name."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None)
     if module in (None, "__main__") or name is None or "<" in name:
@@ -192,7 +195,7 @@ def _importable_name(function: Callable[..., Any]) -> str | None:
 
 
 def _load_function(text: str) -> Callable[..., Any]:
-    """The function behind 'package.module:function' or 'path/to/file.py:function'."""
+    """Return the function named by 'package.module:function' or 'path/to/file.py:function'."""
     found = locate(text, what="environment")
     if not callable(found):
         raise InvalidInput(

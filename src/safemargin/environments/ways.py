@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """The remembered objects, and whose they are."""
+    """The saved objects, and the simulator they belong to."""
 
     owner: Simulator
     nodes: tuple[graph.Node, ...]
@@ -55,24 +56,11 @@ class SnapshotSimulator(Simulator):
         return self.digest() is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Reseeding:
-    """A point of a replay at which the generators got fresh state."""
-
-    kind: type[np.random.BitGenerator]
-    state: Any
-
-    def generator(self) -> np.random.Generator:
-        source = self.kind()
-        source.state = self.state
-        return np.random.Generator(source)
-
-
 _NEXT_LIFE = "the next life begins"
 
 
 class ReplaySimulator(Simulator):
-    """Goes back by resetting with the same seed and repeating the actions."""
+    """Returns to a moment by resetting with the same seed and repeating the actions."""
 
     way: Way = "replay"
 
@@ -94,8 +82,7 @@ class ReplaySimulator(Simulator):
         return super().next_life()
 
     def reseed(self, generator: np.random.Generator) -> None:
-        bits = generator.bit_generator
-        self._history.append(_Reseeding(type(bits), bits.state))
+        self._history.append(copy.deepcopy(generator))
         super().reseed(generator)
 
     def _save_state(self) -> tuple[int, tuple[Any, ...]]:
@@ -105,8 +92,8 @@ class ReplaySimulator(Simulator):
         seed, history = snapshot.state
         self.reset(seed)
         for event in history:
-            if isinstance(event, _Reseeding):
-                self.reseed(event.generator())
+            if isinstance(event, np.random.Generator):
+                self.reseed(copy.deepcopy(event))
             elif event is _NEXT_LIFE:
                 self.next_life()
             else:
@@ -118,18 +105,18 @@ class ReplaySimulator(Simulator):
             )
 
     def digest(self) -> bytes:
-        """Over seed and actions: what cannot be looked into is told by how it came about."""
+        """Hash the seed and all actions: state that cannot be seen is known by its history."""
         hashed = hashlib.sha256(repr(self._seed).encode())
         for event in self._history:
-            if isinstance(event, _Reseeding):
-                hashed.update(repr(event.state).encode())
+            if isinstance(event, np.random.Generator):
+                hashed.update(repr(event.bit_generator.state).encode())
             else:
                 hashed.update(graph.encoded_bytes([event]))
         return hashed.digest()[:16]
 
 
 def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
-    """The simulator for an environment that goes back in the given way."""
+    """Return a simulator for an environment, with the given way back to a moment."""
     require_single(env)
     if way == "snapshot":
         stack = atari_stack(env)
@@ -140,7 +127,7 @@ def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two observations are equal bit for bit."""
+    """Whether two observations are equal, bit for bit."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return (
             first.dtype == second.dtype

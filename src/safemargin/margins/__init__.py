@@ -1,4 +1,9 @@
-"""Safety margins: look-up (numpy only), the margins file, fitting, and bounds."""
+"""Safety margins: fitting them to measured moments, and looking them up.
+
+`lookup` (with `file` and `natural_proxies`) needs numpy only and loads no fitting code. `fitting`
+makes margins; `methods` lists the methods by name; `bounds` has one module per method and says how
+to add one; `density` is the paper's kernel density.
+"""
 
 from __future__ import annotations
 

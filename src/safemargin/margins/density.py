@@ -12,6 +12,7 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
+from safemargin.margins.bounds.table import check_confidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,24 +40,23 @@ class Density:
         return self.percentile(0.5)
 
     def percentile(self, beta: float) -> Floats:
-        """b*_β: the criticality that a share β stays at or below, [proxy bins].
+        """Return b*_β, the criticality that a share β stays at or below, [proxy bins].
 
-        It is the value of the first bin at which the cumulative weight reaches β: the cautious
-        reading of a percentile of the weights on the grid, at most one bin above an interpolated
-        one. The percentile of the continuous density on this axis is within half a bin of it.
+        This is the value of the first bin at which the cumulative weight reaches β: a cautious
+        percentile of the weights on the grid, at most one bin above an interpolated one. The
+        percentile of the continuous density on this axis is within half a bin of it.
         """
-        if not 0 < beta < 1:
-            raise InvalidInput(f"the confidence must lie between 0 and 1, got {beta}")
+        check_confidence(beta)
         cumulative = np.cumsum(self.weights, axis=0)  # [criticality bins, proxy bins]
         cumulative /= cumulative[-1]  # ends in exactly 1, so that β is always reached
         return np.asarray(self.criticality[np.argmax(cumulative >= beta, axis=0)])
 
 
 def scott_bandwidth(values: Floats) -> float:
-    """H = stdev* · M^(−1/6): Scott's rule for two dimensions with Bessel's correction."""
+    """Return H = stdev* · M^(−1/6): Scott's rule for two dimensions with Bessel's correction."""
     low, spread = values.min(), np.ptp(values)
     if spread == 0:
-        return 0.0  # exactly, where rounding of the mean would leave a little
+        return 0.0  # exactly; rounding of the mean would leave a small rest
     scaled = (values - low) / spread  # neither overflows nor underflows when squared
     return float(np.std(scaled, ddof=1) * spread * len(values) ** (-1 / 6))
 
@@ -68,7 +68,10 @@ def estimate_density(
     bins: int = 200,
     minimum_bandwidth: float = 0.0,
 ) -> Density:
-    """The paper's density for one n; `minimum_bandwidth` (ε̂_sampling / t_α) is for the vertical."""
+    """Estimate the paper's density for one n.
+
+    `minimum_bandwidth` (ε̂_sampling / t_α) limits the vertical bandwidth from below.
+    """
     if bins < 2:
         raise InvalidInput(f"bins must be at least 2, got {bins}")
     if not (minimum_bandwidth >= 0 and np.isfinite(minimum_bandwidth)):
@@ -102,8 +105,8 @@ def estimate_density(
     horizontal = -0.5 * ((proxy_axis - proxies[:, None]) / proxy_bandwidth) ** 2  # [moments, bins]
     vertical = -0.5 * ((criticality_axis - criticalities[:, None]) / bandwidth) ** 2
     # Scale so that the largest term of every column is 1: a column far from every datum would
-    # otherwise come out as 0/0. What is taken out of a datum's vertical kernel goes back into its
-    # horizontal one; what is taken out of a column cancels when the column is normalised.
+    # otherwise come out as 0/0. What is taken from a datum's vertical kernel is added to its
+    # horizontal one; what is taken from a column cancels when the column is normalised.
     peaks = vertical.max(axis=1, keepdims=True)  # [moments, 1]
     horizontal += peaks
     horizontal -= horizontal.max(axis=0)

@@ -1,16 +1,17 @@
-"""margins.json: plain, versioned, self-describing; written whole or not at all, checked on reading.
+"""margins.json: plain, versioned and self-describing; written atomically, checked when read.
 
-Version 3 (older ones are read too): 'natural_proxies' says what proxies looked like, or is null.
-Since version 2, 'estimand' says whose loss is bounded, and null in 'upper' stands where the data
-allow no bound.
+Version 2 added 'estimand', which says which loss is bounded, and null in 'upper' where the data
+allow no bound. Version 3 added 'natural_proxies', the distribution of the proxy (or null).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,25 +26,26 @@ from safemargin.margins.natural_proxies import NaturalProxies
 FORMAT = "safemargin-margins"
 VERSION = 3
 VERSIONS = (1, 2, 3)
-"""Those that can be read."""
+"""The versions that can be read."""
 README = (
-    "Look up the safety margin of a proxy value p at a tolerance z (in reward units): take the bin "
-    "whose value in 'grid' is nearest to p; go through 'n_values' in order while upper[i][bin] is "
-    "a number and at most z; the margin is the last n for which that held, or 0 if it failed at "
-    "the first. upper[i] belongs to n_values[i]; null means that the data allow no bound there. "
-    "Below grid[0] the first bin is nearest; above the last grid value nothing was measured: use "
-    "margin 0. If 'looks_at_n' is true, the proxy has one value per n and grid[i] belongs to "
-    "n_values[i]; above grid[i] stop before n_values[i]. The margin holds for 'policy' in "
-    "'environment' only. With probability about 'confidence' the loss of discounted reward is at "
-    "most z when the next so many actions are random: the expected loss if 'estimand' is 'mean', "
-    "that of one run if it is 'single-run'; details.guarantee says how far that can be relied on. "
-    "'natural_proxies' holds order statistics of the proxy at one random decision of each of "
-    "'count' episodes: live ones that look otherwise void all this."
+    "To look up the safety margin of a proxy value p at a tolerance z (in reward units), take the "
+    "bin whose value in 'grid' is nearest to p. Go through 'n_values' in order as long as "
+    "upper[i][bin] is a number and at most z; the margin is the last n for which this held, or 0 "
+    "if the first n failed. upper[i] belongs to n_values[i]; null means that the data allow no "
+    "bound there. Below grid[0], the first bin is nearest; above the last grid value nothing was "
+    "measured: use a margin of 0. If 'looks_at_n' is true, the proxy has one value per n and "
+    "grid[i] belongs to n_values[i]; above grid[i], stop before n_values[i]. The margin holds only "
+    "for 'policy' in 'environment'. It means: if the next n actions are random, then with a "
+    "probability of about 'confidence' the loss of discounted reward is at most z. This is the "
+    "expected loss if 'estimand' is 'mean', and the loss of one run if it is 'single-run'; "
+    "details.guarantee says how far it can be relied on. 'natural_proxies' holds order statistics "
+    "of the proxy at one random decision of each of 'count' episodes; if live values differ in "
+    "distribution, the guarantee no longer applies."
 )
 
 
 def describe_bound(bound: Bound) -> dict[str, Any]:
-    """The entries that hold the table, as plain lists, numbers and texts."""
+    """Return the entries that hold the table, as plain lists, numbers and strings."""
     return {
         "looks_at_n": bound.looks_at_n,
         "estimand": bound.estimand,
@@ -60,16 +62,16 @@ def describe_bound(bound: Bound) -> dict[str, Any]:
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> Path:
-    """Write it whole or not at all."""
+    """Write the document completely or not at all."""
     try:
-        # One line per entry: short enough to read, and every prefix of it is broken JSON.
+        # One line per entry: easy to read, and a truncated file is never valid JSON.
         entries = [
             f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
             for name, value in document.items()
         ]
         content = ("{\n" + ",\n".join(entries) + "\n}").encode()
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"the margins hold something JSON cannot: {error}") from error
+        raise InvalidInput(f"the margins hold something that JSON cannot: {error}") from error
     try:
         with written_whole(path) as target:
             target.write_bytes(content)
@@ -79,7 +81,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> Path:
 
 
 def read_document(path: str | os.PathLike[str]) -> Any:
-    """The JSON in a file, or one sentence on why there is none."""
+    """Read the JSON in a file; MarginsFileError says why it cannot be read."""
     try:
         return json.loads(Path(path).read_bytes(), parse_constant=_refuse_constant)
     except FileNotFoundError:
@@ -90,91 +92,103 @@ def read_document(path: str | os.PathLike[str]) -> Any:
         raise MarginsFileError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise MarginsFileError(
-            f"{path} is not whole JSON (truncated or of another kind); fit again"
+            f"{path} is not valid JSON (truncated, or not a margins file); fit again"
         ) from error
 
 
 def parse_document(data: Any, source: str) -> dict[str, Any]:
-    """The fields of `Margins` from what `read_document` gave; checks everything."""
-
-    def fail(what: str) -> NoReturn:
-        raise MarginsFileError(f"{source}: {what}; fit again to make a new file")
-
-    def entry(name: str, kind: type) -> Any:
-        if name not in data:
-            fail(f"the entry {name!r} is missing")
-        if type(data[name]) is not kind:  # exactly: True must not pass for a number
-            fail(f"the entry {name!r} must be a {kind.__name__}, not {data[name]!r:.40}")
-        return data[name]
-
-    def text_in(name: str, key: str) -> None:
-        value = entry(name, dict).get(key)
-        if value is not None and type(value) is not str:
-            fail(f"the {key} in {name!r} must be a text, not {value!r:.40}")
-
-    def table(name: str, depth: int, *, nulls: bool = False) -> Floats:
-        rows = [entry(name, list)] if depth == 1 else entry(name, list)
-        widths = {len(row) if type(row) is list else -1 for row in rows}
-        if len(widths) != 1 or -1 in widths:
-            fail(f"the entry {name!r} must hold {'numbers' if depth == 1 else 'equal rows'}")
-        for row in rows:
-            for value in row:
-                if value is None and nulls:
-                    continue
-                if type(value) not in (int, float) or not math.isfinite(value):
-                    fail(f"the entry {name!r} holds {value!r:.40} where a number belongs")
-        return np.array(
-            [[math.inf if value is None else value for value in row] for row in rows],
-            dtype=np.float64,
-        )
-
-    if type(data) is not dict or data.get("format") != FORMAT:
-        fail(f"this is not a margins file (its format is not {FORMAT!r})")
-    version = entry("version", int)
-    if version not in VERSIONS:
-        fail(
-            f"its version is {version} and this safemargin reads versions "
-            f"{VERSIONS[0]} to {VERSIONS[-1]}; install the safemargin that wrote it, or"
-        )
+    """Check what `read_document` returned, and return the fields of `Margins`."""
+    document = _Document(data, source)
+    version = document.check_version()
+    natural = data.get("natural_proxies") if version > 2 else None
     try:
-        json.dumps(data, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        fail(f"it holds something that cannot be written again ({error})")
-    try:
-        n_values = entry("n_values", list)
-        looks_at_n = entry("looks_at_n", bool)
-        grid = table("grid", 2 if looks_at_n else 1)
+        n_values = document.entry("n_values", list)
+        looks_at_n = document.entry("looks_at_n", bool)
+        grid = document.table("grid", rows=looks_at_n)
         bound = Bound(
             n_values=tuple(n_values),
             grid=grid if looks_at_n else np.repeat(grid, len(n_values), axis=0),
-            upper=table("upper", 2, nulls=version > 1),
-            confidence=entry("confidence", float),
-            method=entry("method", str),
-            details=entry("details", dict),
+            upper=document.table("upper", nulls=version > 1),
+            confidence=document.entry("confidence", float),
+            method=document.entry("method", str),
+            details=document.entry("details", dict),
             looks_at_n=looks_at_n,
-            estimand=entry("estimand", str) if version > 1 else "mean",
+            estimand=document.entry("estimand", str) if version > 1 else "mean",
         )
-        natural = None
-        if version > 2 and data.get("natural_proxies") is not None:
-            natural = NaturalProxies.from_dict(data["natural_proxies"])
+        natural_proxies = None if natural is None else NaturalProxies.from_dict(natural)
     except (InvalidInput, OverflowError, TypeError) as error:
-        fail(str(error))
+        document.fail(str(error))
     for name, key in (("policy", "identity"), ("policy", "kind"), ("environment", "identity")):
-        text_in(name, key)
-    notes = entry("details", dict).get("notes", [])
+        value = document.entry(name, dict).get(key)
+        if value is not None and type(value) is not str:
+            document.fail(f"the {key} in {name!r} must be a string, not {value!r:.40}")
+    notes = bound.details.get("notes", [])
     if type(notes) is not list or any(type(note) is not str for note in notes):
-        fail(f"the notes in 'details' must be a list of texts, not {notes!r:.40}")
+        document.fail(f"the notes in 'details' must be a list of strings, not {notes!r:.40}")
     return {
         "bound": bound,
-        "natural_proxies": natural,
-        "proxy": entry("proxy", str),
-        "environment": entry("environment", dict),
-        "policy": entry("policy", dict),
-        "settings": entry("settings", dict),
-        "counts": entry("counts", dict),
-        "created_by": entry("created_by", str),
-        "safemargin_version": entry("safemargin_version", str),
+        "natural_proxies": natural_proxies,
+        "proxy": document.entry("proxy", str),
+        "environment": document.entry("environment", dict),
+        "policy": document.entry("policy", dict),
+        "settings": document.entry("settings", dict),
+        "counts": document.entry("counts", dict),
+        "created_by": document.entry("created_by", str),
+        "safemargin_version": document.entry("safemargin_version", str),
     }
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A margins file whose entries are checked when they are read."""
+
+    data: Any
+    source: str
+    """The file's name, for errors."""
+
+    def fail(self, what: str, remedy: str = "fit again to make a new file") -> NoReturn:
+        raise MarginsFileError(f"{self.source}: {what}; {remedy}")
+
+    def check_version(self) -> int:
+        """Refuse what is no margins file, and versions that cannot be read; return the version."""
+        if type(self.data) is not dict or self.data.get("format") != FORMAT:
+            self.fail(f"this is not a margins file (its format is not {FORMAT!r})")
+        version: int = self.entry("version", int)
+        if version not in VERSIONS:
+            self.fail(
+                f"its version is {version} and this safemargin reads versions "
+                f"{VERSIONS[0]} to {VERSIONS[-1]}",
+                "install the safemargin that wrote it, or fit again to make a new file",
+            )
+        try:
+            json.dumps(self.data, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            self.fail(f"it contains something that cannot be written again ({error})")
+        return version
+
+    def entry(self, name: str, kind: type) -> Any:
+        if name not in self.data:
+            self.fail(f"the entry {name!r} is missing")
+        value = self.data[name]
+        if type(value) is not kind:  # exactly: True must not pass for a number
+            self.fail(f"the entry {name!r} must be of type {kind.__name__}, not {value!r:.40}")
+        return value
+
+    def table(self, name: str, *, rows: bool = True, nulls: bool = False) -> Floats:
+        """Read a table, [rows, columns], or a single row; null stands for infinity."""
+        table = self.entry(name, list) if rows else [self.entry(name, list)]
+        widths = {len(row) if type(row) is list else -1 for row in table}
+        if len(widths) != 1 or -1 in widths:
+            self.fail(f"the entry {name!r} must hold {'equal rows' if rows else 'numbers'}")
+        for value in itertools.chain(*table):
+            if value is None and nulls:
+                continue
+            if type(value) not in (int, float) or not math.isfinite(value):
+                self.fail(f"the entry {name!r} holds {value!r:.40} where a number belongs")
+        return np.array(
+            [[math.inf if value is None else value for value in row] for row in table],
+            dtype=np.float64,
+        )
 
 
 def _refuse_constant(token: str) -> NoReturn:

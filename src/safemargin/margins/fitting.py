@@ -1,4 +1,4 @@
-"""Margins from measured moments: a bound of the chosen method, and whose it is."""
+"""Fitting margins to measured moments: a bound of the chosen method, and whose margins it gives."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.margins.bounds.sample import Estimand
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.lookup import Margins
-from safemargin.margins.methods import DEFAULT_METHOD, fit_bound
+from safemargin.margins.methods import DEFAULT_METHOD, fit_sample
 from safemargin.margins.natural_proxies import NaturalProxies, summarise
 
 
@@ -38,60 +39,63 @@ def fit_margins(
     created_by: str = "safemargin.fit_margins",
     **options: Any,
 ) -> Margins:
-    """Margins from measured moments: the proxy at each, and its true criticality for each n.
+    """Fit margins to measured moments: the proxy at each, and its true criticality for each n.
 
-    `natural` marks the moments that were drawn as the agent meets them (not spread over proxies
-    on purpose): the confidence is calibrated on these. `groups` labels the episode of each moment;
-    what belongs together is never used to fit and to calibrate at once. `estimand` "single-run"
-    bounds what one run loses instead of the mean, and takes the losses of single runs.
-    `natural_proxies` are the proxies of one random decision of each episode: a monitor notices by
-    them when live ones look otherwise. Further options are those of
+    `natural` marks the moments that were drawn as the agent meets them, not spread over the
+    proxy's range on purpose: the confidence is calibrated on these. `groups` labels the episode of
+    each moment; moments of one episode are never split between fitting and calibrating. `estimand`
+    "single-run" bounds what one run loses instead of the mean, and takes the losses of single
+    runs. `natural_proxies` holds the proxy at one random decision of each episode, by which a
+    monitor notices when live values differ. `proxy`, `environment`, `policy`, `settings`, `counts`
+    and `created_by` are stored with the margins. Further options are those of
     `safemargin.margins.bounds.sample.Options`.
 
-    How far `confidence` can be relied on depends on the method: see
-    `safemargin.margins.methods` and `margins.bound.details["guarantee"]`. Where the data allow no
-    bound at this confidence, the
+    How far `confidence` can be relied on depends on the method: see `safemargin.margins.methods`
+    and `margins.bound.details["guarantee"]`. Where the data allow no bound at this confidence, the
     margin is 0 and a `NoBound` warning says how many moments are needed.
     """
-    bound = fit_bound(
-        proxies,
-        criticalities,
-        n_values,
-        confidence=confidence,
-        method=method,
-        natural=natural,
-        groups=groups,
-        estimand=estimand,
+    sample = Sample.from_arrays(
+        proxies, criticalities, n_values, natural=natural, groups=groups, estimand=estimand
+    )
+    return margins_from_sample(
+        sample,
+        confidence,
+        method,
+        natural_proxies=natural_proxies,
+        about={
+            "proxy": proxy,
+            "environment": dict(environment or {}),
+            "policy": dict(policy or {}),
+            "settings": dict(settings or {}),
+            "counts": {"moments": sample.moment_count} if counts is None else dict(counts),
+            "created_by": created_by,
+        },
         **options,
     )
+
+
+def margins_from_sample(
+    sample: Sample,
+    confidence: float = 0.95,
+    method: str = DEFAULT_METHOD,
+    *,
+    natural_proxies: npt.ArrayLike | None = None,
+    about: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Margins:
+    """`fit_margins` for a sample; `about` holds the fields of `Margins` that say whose they are."""
+    bound = fit_sample(sample, confidence=confidence, method=method, **options)
     if bound.unbounded and bound.notes:
-        warnings.warn(bound.notes[0], NoBound, stacklevel=2)
-    return Margins(
-        bound=bound,
-        proxy=proxy,
-        environment=dict(environment or {}),
-        policy=dict(policy or {}),
-        settings=dict(settings or {}),
-        counts={"moments": len(np.asarray(criticalities))} if counts is None else dict(counts),
-        natural_proxies=_natural_proxies(natural_proxies, proxies, natural, groups),
-        created_by=created_by,
-    )
+        # The line to blame is where `fit_margins` or `Study.fit` was called.
+        warnings.warn(bound.notes[0], NoBound, stacklevel=3)
+    return Margins(bound, natural_proxies=_summary(natural_proxies, sample), **(about or {}))
 
 
-def _natural_proxies(
-    given: npt.ArrayLike | None,
-    proxies: npt.ArrayLike,
-    natural: npt.ArrayLike | None,
-    groups: npt.ArrayLike | None,
-) -> NaturalProxies | None:
-    """What was given, or else the first natural moment of each group; None if it looks at n."""
-    if given is not None:
-        return summarise(given) if np.size(given) else None
-    values = np.asarray(proxies, dtype=np.float64)
-    if values.ndim != 1:
-        return None
-    kept = np.ones(len(values), dtype=bool) if natural is None else np.asarray(natural, dtype=bool)
-    values = values[kept]
-    if groups is not None:
-        values = values[np.unique(np.asarray(groups)[kept], return_index=True)[1]]
-    return summarise(values) if len(values) else None
+def _summary(given: npt.ArrayLike | None, sample: Sample) -> NaturalProxies | None:
+    """Summarise what was given, or else the first natural moment of each group."""
+    if given is None:
+        if sample.looks_at_n:
+            return None
+        groups, proxies = sample.groups[sample.natural], sample.proxies[sample.natural, 0]
+        given = proxies[np.unique(groups, return_index=True)[1]]
+    return summarise(given) if np.size(given) else None

@@ -1,4 +1,4 @@
-"""Safety margins s*(p, ζ): the table, its lookup and its portable file (paper § III-D)."""
+"""Safety margins s*(p, ζ) and how to look them up (paper § III-D); needs numpy only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import numpy.typing as npt
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput, did_you_mean
-from safemargin.margins.bounds.sample import Estimand
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.table import Bound, Estimand
 from safemargin.margins.file import (
     FORMAT,
     README,
@@ -32,16 +31,16 @@ Above = Literal["zero", "nearest", "error"]
 
 
 class OutsideRange(UserWarning):
-    """A proxy above all values the margins were fitted on."""
+    """A proxy value lies above all those that the margins were fitted on."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Margins and what is worth knowing about them; scalars for scalars, arrays for arrays."""
+    """Margins with flags; scalars for scalars, arrays for arrays."""
 
     margin: Any  # int or int array [...]
-    outside: Any  # bool or bool array [...]: the proxy lies above what was measured
-    below: Any  # bool or bool array [...]: the proxy lies below; the lowest bin was used
+    outside: Any  # bool or bool array [...]: the proxy lies above the measured range
+    below: Any  # bool or bool array [...]: the proxy lies below the range; the lowest bin was used
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,17 +51,17 @@ class Margins:
     proxy: str = "proxy"
     """The name of the proxy that lookups expect."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """Whose margins these are: name, identity (hash), …"""
+    """The environment that these margins hold in: name, identity (hash), …"""
     policy: Mapping[str, Any] = field(default_factory=dict)
-    """Whose margins these are: name, identity (hash), score kind, …"""
+    """The policy that these margins hold for: description, identity (hash), kind of scores."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the study measured: γ, S, ε̂, …"""
+    """The settings of the study: γ, S, ε̂, …"""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How much was measured: natural and spread moments, trials, …"""
     natural_proxies: NaturalProxies | None = None
-    """What the proxy looked like, to notice drift by; None where that is not known."""
+    """The distribution of the proxy, for detecting drift; None if it is unknown."""
     created_by: str = "safemargin.fit_margins"
-    """The command or function that made them."""
+    """The command or function that made these margins."""
     safemargin_version: str = __version__
 
     @property
@@ -79,12 +78,12 @@ class Margins:
 
     @property
     def estimand(self) -> Estimand:
-        """Whose loss: the mean one at a moment, or that of a single run."""
+        """Which loss is bounded: the mean at a moment, or that of a single run."""
         return self.bound.estimand
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user of these margins has to be told, one sentence each."""
+        """What users of these margins must know, one sentence each."""
         return self.bound.notes
 
     @property
@@ -93,7 +92,7 @@ class Margins:
 
     @property
     def highest_proxy(self) -> float:
-        """Above this nothing was measured."""
+        """The highest measured proxy; above it the margin is 0."""
         return float(self.bound.grid.max())
 
     def __repr__(self) -> str:
@@ -103,9 +102,9 @@ class Margins:
         )
 
     def __call__(self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike) -> Any:
-        """s*(p, ζ): an int for scalars, an int array for arrays (they broadcast).
+        """Return s*(p, ζ): an int for scalars, an int array for arrays (they broadcast).
 
-        Above the measured proxies the margin is 0, and an `OutsideRange` warning says so.
+        Above the measured range the margin is 0, and an `OutsideRange` warning says so.
         """
         found = self.lookup(proxy, tolerance)
         outside = int(np.count_nonzero(found.outside))
@@ -122,7 +121,7 @@ class Margins:
     def lookup(
         self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike, *, above: Above = "zero"
     ) -> Lookup:
-        """Margins with flags; `above` says what to do beyond the highest measured proxy."""
+        """Return margins with flags; `above` says what to do above the highest measured proxy."""
         if above not in get_args(Above):
             known = did_you_mean(str(above), get_args(Above))
             raise InvalidInput(f"above={above!r} is unknown; {known}")
@@ -157,7 +156,7 @@ class Margins:
         return Lookup(margin, outside, below)
 
     def heatmap(self, tolerances: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The margin at every tolerance and proxy bin, [tolerances, bins]."""
+        """Return the margin at every tolerance and proxy bin, [tolerances, bins]."""
         if self.bound.looks_at_n:
             raise InvalidInput(
                 f"the proxy {self.proxy!r} looks at n, so a heatmap has no single proxy axis"
@@ -166,7 +165,7 @@ class Margins:
         return np.asarray(self.lookup(self.bound.grid[0], rows[:, None]).margin, dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts: what margins.json holds."""
+        """Return the content of margins.json as plain lists, numbers and strings."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -186,16 +185,16 @@ class Margins:
 
     @classmethod
     def from_dict(cls, data: Any, *, source: str = "these margins") -> Margins:
-        """The margins that `to_dict` described; checks everything."""
+        """Restore margins from what `to_dict` returned, after checking all of it."""
         return cls(**parse_document(data, source))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write margins.json whole or not at all (a temporary file, then a rename)."""
+        """Write margins.json atomically (a temporary file, then a rename)."""
         return write_document(Path(path), self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Margins:
-        """The margins in a file that `save` wrote."""
+        """Load margins from a file that `save` wrote."""
         return cls.from_dict(read_document(path), source=str(path))
 
 

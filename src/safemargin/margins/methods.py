@@ -1,6 +1,6 @@
-"""Upper bounds b(p, n) on the loss given the proxy, behind one interface (paper § III-D).
+"""The methods that fit an upper bound b(p, n) on the loss given the proxy, by name (paper § III-D).
 
-| method | in a word | bounds |
+| method | in short | bounds |
 |---|---|---|
 | calibrated | kernel percentile in the proxy's rank, conformally calibrated; the default | C_n |
 | isotonic | the best rising percentile curve, calibrated alike | C_n |
@@ -22,22 +22,10 @@ import numpy.typing as npt
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.boosted import fit_boosted
 from safemargin.margins.bounds.calibrated import fit_calibrated
-from safemargin.margins.bounds.conformal import moments_needed
 from safemargin.margins.bounds.isotonic import fit_isotonic
-from safemargin.margins.bounds.paper import fit_paper, keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import (
-    FEWEST_MOMENTS,
-    Calibration,
-    Estimand,
-    Options,
-    Sample,
-    check_confidence,
-    check_estimand,
-    check_n_values,
-    check_options,
-    check_sample,
-)
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.paper import fit_paper
+from safemargin.margins.bounds.sample import Options, Sample
+from safemargin.margins.bounds.table import Bound, Estimand
 from safemargin.margins.bounds.tolerance import fit_tolerance
 
 DEFAULT_METHOD = "calibrated"
@@ -49,7 +37,7 @@ METHODS: dict[str, Callable[[Sample, Options], Bound]] = {
     "tolerance": fit_tolerance,
     "paper": fit_paper,
 }
-"""Name → fitter."""
+"""Name → fitter; `safemargin.margins.bounds` says how to add one."""
 
 
 def fit_bound(
@@ -64,8 +52,8 @@ def fit_bound(
     estimand: Estimand = "mean",
     **options: Any,
 ) -> Bound:
-    """The upper bound b(p, n) of the named method; the options are those of `Options`."""
-    sample = check_sample(
+    """Fit the upper bound b(p, n) by the named method; the options are those of `Options`."""
+    sample = Sample.from_arrays(
         proxies, criticalities, n_values, natural=natural, groups=groups, estimand=estimand
     )
     return fit_sample(sample, method=method, confidence=confidence, **options)
@@ -74,36 +62,11 @@ def fit_bound(
 def fit_sample(
     sample: Sample, *, confidence: float = 0.95, method: str = DEFAULT_METHOD, **options: Any
 ) -> Bound:
-    """`fit_bound` for data that are checked already."""
+    """`fit_bound` for a sample."""
     if method not in METHODS:
         raise InvalidInput(f"the method {method!r} is unknown; {did_you_mean(method, METHODS)}")
-    check_confidence(confidence)
     known = {field.name for field in fields(Options)} - {"confidence"}
     for name in options:
         if name not in known:
             raise InvalidInput(f"the option {name!r} is unknown; {did_you_mean(name, known)}")
-    chosen = Options(confidence=float(confidence), **options)
-    check_options(chosen)
-    return METHODS[method](sample, chosen)
-
-
-__all__ = [
-    "DEFAULT_METHOD",
-    "FEWEST_MOMENTS",
-    "METHODS",
-    "Bound",
-    "Calibration",
-    "Estimand",
-    "Options",
-    "Sample",
-    "check_confidence",
-    "check_estimand",
-    "check_n_values",
-    "check_options",
-    "check_sample",
-    "fit_bound",
-    "fit_sample",
-    "keep_lowest",
-    "moments_needed",
-    "paper_densities",
-]
+    return METHODS[method](sample, Options(confidence=float(confidence), **options))

@@ -1,9 +1,9 @@
-"""What proxies looked like when margins were fitted: a few order statistics, to notice drift by.
+"""The distribution of the proxy when margins were fitted: a few order statistics to detect drift.
 
 One decision is drawn from each episode, so that the values are independent however strongly the
-steps of an episode hang together. Kept are up to 101 of them by rank: between two that are j ranks
-apart lies an unknown share of all decisions whose law is known (a beta law with mean j / (count +
-1)), whatever the distribution. `drift` rests on that.
+steps of an episode depend on one another. Up to 101 values are kept, by rank. Whatever the
+distribution, the share of all decisions that lies between two values j ranks apart follows a beta
+distribution with mean j / (count + 1); `monitor.drift` relies on this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from safemargin.errors import InvalidInput
 
 MOST_VALUES = 101
 MOST_EPISODES = 2**53
-"""More cannot be told apart by the numbers that drift is computed with."""
+"""Floats, which drift is computed with, count no further without gaps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,10 @@ class NaturalProxies:
     """Order statistics of the proxy at one random decision of each of `count` episodes."""
 
     count: int
-    """Episodes, and so values."""
+    """The number of episodes, and so of values."""
     ranks: npt.NDArray[np.int64]  # [kept] from 1 to count, increasing
     values: Floats  # [kept] the value at each rank
-    ties: Floats  # [kept] in [0, 1): equal values were put in order by such draws
+    ties: Floats  # [kept] in [0, 1) random numbers that put equal values in order
 
     def __post_init__(self) -> None:
         arrays = {
@@ -60,7 +60,7 @@ class NaturalProxies:
             raise InvalidInput("the ties of natural_proxies must lie in [0, 1)")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers: the entry 'natural_proxies' of margins.json."""
+        """Return the entry 'natural_proxies' of margins.json as plain lists and numbers."""
         return {
             "count": self.count,
             "ranks": self.ranks.tolist(),
@@ -70,7 +70,7 @@ class NaturalProxies:
 
     @classmethod
     def from_dict(cls, data: Any) -> NaturalProxies:
-        """What `to_dict` described; InvalidInput where it is anything else."""
+        """Restore what `to_dict` returned, after checking it."""
         if type(data) is not dict or set(data) != {"count", "ranks", "values", "ties"}:
             raise InvalidInput("natural_proxies must hold count, ranks, values and ties")
         if type(data["count"]) is not int or data["count"] > MOST_EPISODES:
@@ -82,7 +82,7 @@ class NaturalProxies:
 
 
 def summarise(values: npt.ArrayLike, *, seed: int = 0) -> NaturalProxies:
-    """The order statistics of values that are independent of one another, [values]."""
+    """Return the order statistics of values that are independent of one another, [values]."""
     drawn = np.asarray(values, dtype=np.float64)
     if drawn.ndim != 1 or not len(drawn) or not np.isfinite(drawn).all():
         raise InvalidInput("natural proxies must be finite numbers, one for each episode")
@@ -93,11 +93,11 @@ def summarise(values: npt.ArrayLike, *, seed: int = 0) -> NaturalProxies:
     return NaturalProxies(len(drawn), ranks, drawn[kept], ties[kept])
 
 
-def one_of_each(
+def draw_one_per_episode(
     episodes: Sequence[Floats],  # each [decisions]
     generator: np.random.Generator,
 ) -> Floats:
-    """A random decision's value from each episode, [episodes with decisions]."""
+    """Return the value at one random decision of each episode, [episodes with decisions]."""
     return np.array(
         [values[int(generator.integers(len(values)))] for values in episodes if len(values)],
         dtype=np.float64,

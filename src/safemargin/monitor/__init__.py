@@ -1,4 +1,9 @@
-"""Live oversight: scores → proxy → margin → call; drift, overseers, notifications, audit."""
+"""Live oversight: scores → proxy → margin → call.
+
+Here live the monitor with its decisions and its test for drift, overseers that act on calls,
+notifications, agents that report to a watched fleet, the fleet's audit log, and the simulation of
+oversight on a study. `monitor.monitor` and what it imports need only numpy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning attention: what calling below a margin costs, and what it catches."""
+"""What calling below a margin costs in attention, and what it catches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats
-from safemargin.margins.bounds.sample import Estimand
+from safemargin.margins.bounds.table import Estimand
 from safemargin.monitor.decisions import default_release
 from safemargin.validation.heldout import Share, clopper_pearson
 
@@ -20,7 +20,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Caught:
-    """How many of some bad events had a call shortly before."""
+    """The share of bad events that had a call shortly before."""
 
     share: Share
     by_chance: float
@@ -29,25 +29,25 @@ class Caught:
 
 @dataclass(frozen=True)
 class AttentionRow:
-    """One threshold: its price and its worth."""
+    """One threshold: what it costs and what it catches."""
 
     tolerance: float
     call_at: int
     """Calls begin below this margin."""
     release_at: int
-    """They end at this margin."""
+    """Calls end at this margin."""
     called: float
     """Share of decisions during a call."""
     calls: int
-    """Separate calls in all episodes together."""
+    """Number of separate calls in all episodes."""
     calls_per_hour: float
-    """Of all agents together, at the given rate of decisions."""
+    """Calls of all agents together, at the given rate of decisions."""
     mean_length: float | None
-    """Decisions in a call; None where there was none."""
+    """Mean number of decisions in a call; None without calls."""
     ends: Caught | None
-    """Episodes that ended by termination; None where none did."""
+    """Episodes that ended by termination; None where there were none."""
     lead: float | None
-    """Median of decisions from the beginning of the call to the end that it caught."""
+    """Median number of decisions from the start of a call to the end that it caught."""
     setbacks: Caught | None
     """Steps with a negative reward; None where there were none."""
     measured_loss: float | None
@@ -60,38 +60,43 @@ class Attention:
 
     rows: tuple[AttentionRow, ...]
     budget: float | None
-    """Share of decisions that people can look at."""
+    """Share of decisions that people can attend to."""
     choices: tuple[AttentionRow | None, ...]
     """For each tolerance: the highest threshold within the budget; None where even 1 exceeds it."""
     tolerances: tuple[float, ...]
     rate: float
-    """Decisions a second of one agent."""
+    """Decisions per second of one agent."""
     agents: int
     within: int
-    """An event is caught by a call during the so many decisions up to it."""
+    """A call catches an event if it was open during this many decisions up to the event."""
     episodes: int
     distinct_episodes: int
     decisions: int
     held_out: bool
-    """Every episode was judged by margins fitted without it and without its like."""
+    """Every episode was judged by margins fitted without it and without similar ones."""
     proxy: str
     confidence: float
     method: str
     estimand: Estimand
     notes: tuple[str, ...]
 
+    @property
+    def agents_text(self) -> str:
+        """How many agents, for people: '1 agent' or '12 agents'."""
+        return "1 agent" if self.agents == 1 else f"{self.agents:,} agents"
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
 class PastEpisode:
-    """One episode without its opening, ready to be gone through again."""
+    """One recorded episode without its opening, and its margins."""
 
     margins: list[Integers]  # for each tolerance: [decisions]
     fingerprint: str
-    """Equal for copies of one another."""
+    """The same for identical episodes."""
     terminated: bool
     setbacks: Integers  # decisions with a negative reward
     moment: int | None  # the measured decision, if it is a natural moment's
@@ -99,16 +104,16 @@ class PastEpisode:
 
 
 def calling(margins: Integers, call_at: int, release_at: int) -> Booleans:
-    """During which decisions a monitor without pauses calls, [decisions]."""
+    """Return during which decisions a monitor without pauses calls, [decisions]."""
     low = margins < call_at
-    decided = low | (margins >= release_at)  # in between, it stays as it was
+    decided = low | (margins >= release_at)  # in between, nothing changes
     last = np.maximum.accumulate(np.where(decided, np.arange(len(margins)), -1))
     return np.asarray((last >= 0) & low[last])
 
 
 def attention_row(
     episodes: Sequence[PastEpisode],
-    place: int,
+    index: int,
     tolerance: float,
     n_values: Sequence[int],
     column: int,
@@ -116,7 +121,10 @@ def attention_row(
     decisions_per_hour: float,
     agents: int,
 ) -> AttentionRow:
-    """What calling below the n in one column would have cost and caught at one tolerance."""
+    """Return what calling below the n of one column costs and catches at one tolerance.
+
+    `index` is that of the tolerance in the episodes' margins, `column` that of n in `n_values`.
+    """
     call_at = n_values[column]
     release_at = default_release(n_values, call_at)
     decisions = called = calls = recent_all = 0
@@ -125,9 +133,9 @@ def attention_row(
     leads: list[int] = []
     loss = loss_called = 0.0
     for episode in episodes:
-        on = calling(episode.margins[place], call_at, release_at)  # [decisions]
+        on = calling(episode.margins[index], call_at, release_at)  # [decisions]
         starts = on & ~np.concatenate([[False], on[:-1]])
-        # The last decision during a call, up to each decision; far away where there was none.
+        # The last decision during a call, up to each decision; long ago where there was none.
         last = np.maximum.accumulate(np.where(on, np.arange(len(on)), -within))
         recent = np.arange(len(on)) - last < within
         decisions += len(on)
@@ -152,19 +160,21 @@ def attention_row(
         calls=calls,
         calls_per_hour=calls / decisions * decisions_per_hour * agents,
         mean_length=called / calls if calls else None,
-        ends=Caught(clopper_pearson(sum(ends), len(ends)), chance) if ends else None,
+        ends=_caught(ends, chance),
         lead=float(np.median(leads)) if leads else None,
-        setbacks=Caught(clopper_pearson(sum(setbacks), len(setbacks)), chance)
-        if setbacks
-        else None,
+        setbacks=_caught(setbacks, chance),
         measured_loss=loss_called / loss if loss > 0 else None,
     )
+
+
+def _caught(events: Sequence[bool], chance: float) -> Caught | None:
+    return Caught(clopper_pearson(sum(events), len(events)), chance) if events else None
 
 
 def within_budget(
     rows: Sequence[AttentionRow], tolerance: float, budget: float | None
 ) -> AttentionRow | None:
-    """The highest threshold that the budget allows."""
+    """Return the highest threshold that the budget allows."""
     if budget is None:
         return None
     allowed = [row for row in rows if row.tolerance == tolerance and row.called <= budget]

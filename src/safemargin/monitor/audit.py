@@ -1,8 +1,8 @@
-"""What happened while a fleet was watched: an append-only log in SQLite, and how to read it again.
+"""The audit log of a watched fleet: an append-only SQLite file, and how to read it.
 
-Each entry is one transaction, so the log is whole after `kill -9`. Triggers forbid to change or
-delete entries, and each entry carries a SHA-256 over itself and its predecessor's: `check` finds
-what was altered behind SQLite's back. Only entries cut off at the end leave no trace.
+Each entry is one transaction, so the log is whole after `kill -9`. Triggers prevent entries from
+being changed or deleted, and each entry carries a SHA-256 of itself and its predecessor's: `check`
+finds what was altered behind SQLite's back. Only entries cut off at the end leave no trace.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from safemargin.core.read_only import open_read_only
@@ -45,10 +45,10 @@ KINDS = {
     "stopped": "{agent} was told to stop",
     "absent": "{person} is gone, {agent} waits",
 }
-"""Every kind of entry, as people say it."""
+"""Every kind of entry, and its sentence."""
 
 _LARGEST = 2**63 - 1
-"""The largest whole number that SQLite knows."""
+"""The largest integer that SQLite can hold."""
 
 _SCHEMA = f"""
 CREATE TABLE about (format TEXT NOT NULL);
@@ -77,9 +77,9 @@ BEGIN SELECT RAISE(ABORT, 'the audit log is append-only: entries follow one anot
 
 
 def printable(text: str) -> str:
-    """The same in one line that a terminal shows as it is: what cannot be printed is spelled out.
+    """Return the text as one line that is safe to print, with unprintable characters escaped.
 
-    Texts come from agents, too; none of them may look like an entry of its own.
+    Some texts come from agents; none may pass for an entry of the log.
     """
     if text.isprintable():
         return text
@@ -95,7 +95,7 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened."""
+    """One entry of the log."""
 
     id: int
     time: float
@@ -107,11 +107,11 @@ class Entry:
     person: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     pictured: bool = False
-    """Whether `AuditLog.picture` has what there was to see."""
+    """Whether `AuditLog.picture` has a picture of it."""
 
     @property
     def text(self) -> str:
-        """One sentence."""
+        """The entry in one sentence."""
         said = KINDS.get(self.kind, self.kind).format(
             agent=self.agent or "an agent", person=self.person or "somebody"
         )
@@ -121,32 +121,21 @@ class Entry:
         return printable(f"{said}: {why}" if why else said)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "id": self.id,
-            "time": self.time,
-            "kind": self.kind,
-            "agent": self.agent,
-            "episode": self.episode,
-            "step": self.step,
-            "person": self.person,
-            "details": dict(self.details),
-            "pictured": self.pictured,
-            "text": self.text,
-        }
+        """Return plain values for JSON."""
+        return {**asdict(self), "text": self.text}
 
 
 class AuditLog:
-    """The log of a watched fleet. Reading needs nothing; writing is for one process at a time."""
+    """The log of a watched fleet; any number of readers, and one writing process at a time."""
 
     def __init__(self, path: str | os.PathLike[str], *, write: bool = False) -> None:
-        """Open a log to read; with `write`, to append to it, and make it where there is none."""
+        """Open a log to read; with `write`, to append to it, creating it where there is none."""
         self.path = Path(path)
         self._guard = threading.Lock()
         self._lock: int | None = None
         self.writable = write
         self.created = write and not self.path.exists()
-        """Whether there was no such file before."""
+        """Whether the file is new."""
         locked_before = Path(f"{self.path}-lock").exists()
         if write:
             self._lock = _hold(self.path)
@@ -170,19 +159,19 @@ class AuditLog:
         if not self.writable:
             connection = open_read_only(self.path.resolve(), refusal=AuditLogError)
         else:
-            # Every statement is a transaction of its own, unless one is begun.
+            # Every statement is its own transaction.
             connection = sqlite3.connect(
                 self.path, check_same_thread=False, isolation_level=None, timeout=10
             )
             connection.execute("PRAGMA journal_mode = WAL")
-            # Whole after any crash of the process; a power cut may cost the last moments.
+            # Whole after any crash of the process; a power cut may lose the last entries.
             connection.execute("PRAGMA synchronous = NORMAL")
         known = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         if self.writable and not known:
             connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
         elif not {"about", "entries"} <= known:
             connection.close()
-            raise AuditLogError(f"{self.path} is no audit log of safemargin; name another file")
+            raise AuditLogError(f"{self.path} is not an audit log of safemargin; name another file")
         found = connection.execute("SELECT format FROM about").fetchone()[0]
         if found != FORMAT:
             connection.close()
@@ -214,11 +203,11 @@ class AuditLog:
             raise AuditLogError(f"the kind {kind!r} is unknown; {did_you_mean(kind, KINDS)}")
         if not self.writable:
             raise AuditLogError(f"{self.path} was opened for reading")
-        told = json.dumps(details, allow_nan=False, sort_keys=True)
+        written = json.dumps(details, allow_nan=False, sort_keys=True)
         moment = time.time() if when is None else when
         with self._guard:
-            place = self._last + 1
-            row = (place, moment, kind, agent, episode, step, person, told)
+            number = self._last + 1
+            row = (number, moment, kind, agent, episode, step, person, written)
             digest = _digest(self._digest, row, picture)
             try:
                 self._connection.execute(
@@ -227,15 +216,15 @@ class AuditLog:
                 )
             except sqlite3.Error as error:
                 raise AuditLogError(f"{self.path} cannot be written: {error}") from error
-            self._last, self._digest = place, digest
+            self._last, self._digest = number, digest
         return Entry(
-            place, moment, kind, agent, episode, step, person, details, picture is not None
+            number, moment, kind, agent, episode, step, person, details, picture is not None
         )
 
     def tidy(self) -> None:
-        """Move what is written from SQLite's journal into the file, on a connection of its own.
+        """Move entries from SQLite's journal into the file, on a separate connection.
 
-        From the first time on `add` leaves this to whoever calls: it takes long on a busy disk.
+        After the first call, `add` no longer does this itself: it is slow on a busy disk.
         """
         with self._guard:
             self._connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -259,56 +248,51 @@ class AuditLog:
     def entries(
         self, *, agent: str | None = None, after: int = 0, most: int | None = None
     ) -> Iterator[Entry]:
-        """Entries in the order in which they happened, of all agents or of one."""
-        left, after = most, max(0, min(after, _LARGEST))
-        while left is None or left > 0:
-            rows = self._ask(
-                "SELECT id, time, kind, agent, episode, step, person, details, picture IS NOT NULL "
-                "FROM entries WHERE id > ? AND (? IS NULL OR agent = ?) ORDER BY id LIMIT ?",
-                (after, agent, agent, min(1000, left) if left is not None else 1000),
-            )
-            if not rows:
-                return
-            for row in rows:
-                place, moment, kind, of, episode, step, person, details, pictured = row
-                known = json.loads(details)
-                yield Entry(place, moment, kind, of, episode, step, person, known, bool(pictured))
-            after = rows[-1][0]
-            left = None if left is None else left - len(rows)
+        """Yield the entries after a number in order, of all agents or of one; at most `most`."""
+        after = max(0, min(after, _LARGEST))
+        most = None if most is None else max(0, most)
+        rows = self._rows("picture IS NOT NULL", after, agent, page=min(most or 1000, 1000))
+        for row in islice(rows, most):
+            number, moment, kind, of, episode, step, person, details, pictured = row
+            known = json.loads(details)
+            yield Entry(number, moment, kind, of, episode, step, person, known, bool(pictured))
 
     def picture(self, entry: int) -> bytes | None:
-        """What there was to see at an entry: a JPEG or PNG file."""
+        """Return the picture of an entry, a JPEG or PNG file; None where it has none."""
         if not 0 < entry <= _LARGEST:
             return None
         rows = self._ask("SELECT picture FROM entries WHERE id = ?", (entry,))
         return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def check(self) -> int:
-        """How many entries there are; AuditLogError where one was altered or is missing.
+        """Return how many entries there are; AuditLogError where one was altered or is missing.
 
-        A log begins with the start of a server; only one that was just made here may be empty.
+        A log begins with the start of a server; only one that was just created may be empty.
         """
-        digest, place, after = b"", 0, 0
-        while True:
-            rows = self._ask(
-                "SELECT id, time, kind, agent, episode, step, person, details, picture, digest "
-                "FROM entries WHERE id > ? ORDER BY id LIMIT 500",
-                (after,),
-            )
-            if not rows:
-                if place == 0 and not self.created:
-                    raise AuditLogError(f"{self.path}: entry 1 is missing, the log is empty")
-                return place
-            for row in rows:
-                place += 1
-                if row[0] != place or (place == 1 and row[2] != "server-started"):
-                    raise AuditLogError(f"{self.path}: entry {place} is missing")
-                digest = _digest(digest, row[:8], row[8])
-                if digest != row[9]:
-                    raise AuditLogError(
-                        f"{self.path}: entry {place} was altered after it was written, or one "
-                        "before it was"
-                    )
+        digest, number = b"", 0
+        for number, row in enumerate(self._rows("picture, digest", page=500), start=1):
+            if row[0] != number or (number == 1 and row[2] != "server-started"):
+                raise AuditLogError(f"{self.path}: entry {number} is missing")
+            digest = _digest(digest, row[:8], row[8])
+            if digest != row[9]:
+                raise AuditLogError(
+                    f"{self.path}: entry {number} was altered after it was written, or one "
+                    "before it was"
+                )
+        if number == 0 and not self.created:
+            raise AuditLogError(f"{self.path}: entry 1 is missing, the log is empty")
+        return number
+
+    def _rows(
+        self, columns: str, after: int = 0, agent: str | None = None, *, page: int
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield rows in order, with further columns after the first eight, a page at a time."""
+        while rows := self._ask(
+            f"SELECT id, time, kind, agent, episode, step, person, details, {columns} "
+            "FROM entries WHERE id > ? AND (? IS NULL OR agent = ?) ORDER BY id LIMIT ?",
+            (after, agent, agent, page),
+        ):
+            yield from rows
             after = rows[-1][0]
 
     def _ask(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
@@ -321,7 +305,7 @@ class AuditLog:
     # -- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the file, and let another process write to it."""
+        """Close the file, so that another process may write to it."""
         with self._guard:
             self._connection.close()
             self._unlock()
@@ -336,12 +320,7 @@ class AuditLog:
     def __enter__(self) -> AuditLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -354,14 +333,14 @@ def _digest(before: bytes, row: tuple[Any, ...], picture: bytes | None) -> bytes
 
 
 def _hold(path: Path) -> int | None:
-    """Keep other writers away; AuditLogError where there is one."""
+    """Lock out other writers; AuditLogError where there is one."""
     if not path.parent.is_dir():
         raise AuditLogError(f"there is no folder {path.parent} for the audit log")
     try:
         import fcntl
-    except ImportError:  # no such lock on Windows; SQLite's own still keeps the file whole
+    except ImportError:  # Windows has no such lock; SQLite's own still keeps the file whole
         return None
-    # A file of its own: closing a second handle of the database would drop SQLite's own locks.
+    # A separate file: closing a second handle of the database would drop SQLite's own locks.
     try:
         handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -371,6 +350,6 @@ def _hold(path: Path) -> int | None:
     except BlockingIOError:
         os.close(handle)
         raise AuditLogError(
-            f"another server writes to {path}; end it, or name another file with --log"
+            f"another server writes to {path}; stop it, or name another file with --log"
         ) from None
     return handle

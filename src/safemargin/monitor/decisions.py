@@ -1,45 +1,48 @@
-"""What a monitor says: one decision, the decisions of many agents, and what is worth telling."""
+"""What a monitor returns: one decision, the decisions of many agents, and events for listeners."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
 from safemargin.margins.lookup import Margins
 
 Booleans = npt.NDArray[np.bool_]
+Kind = Literal["call", "release", "drift"]
 
 VOID = "the guarantee is void: proxies no longer look as they did when the margins were fitted"
 
 
 class Rule(NamedTuple):
-    """When to call; the same for all agents of a monitor."""
+    """When to call somebody; the same for all agents of a monitor."""
 
     proxy: str
     tolerance: float
     call_at: int
-    """Below this margin a call begins."""
+    """A call begins below this margin."""
     release_at: int
-    """At or above this margin it ends."""
+    """It ends at or above this margin."""
     pause: int
-    """So many decisions must pass after a call before the next of the same agent."""
+    """This many decisions must pass after a call before the same agent calls again."""
     lowest: float
-    """Below this proxy nothing was measured."""
+    """The lowest measured proxy."""
     highest: float
-    """Above this proxy nothing was measured."""
+    """The highest measured proxy."""
 
 
 def make_rule(
     margins: Margins, tolerance: float, call_at: int, release_at: int | None, pause: int
 ) -> Rule:
-    """When to call, checked; without `release_at`, a call ends at the next larger n."""
+    """Return a checked rule; without `release_at`, a call ends at the next larger measured n."""
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
         raise InvalidInput(f"the tolerance must be a number, got {tolerance!r:.60}")
     given = 1 if release_at is None else release_at
@@ -53,8 +56,8 @@ def make_rule(
     highest = margins.n_values[-1]
     if call_at > highest:
         raise InvalidInput(
-            f"call_at={call_at} lies above {highest}, the largest n that was measured: it would "
-            "always call"
+            f"call_at={call_at} lies above {highest}, the largest n that was measured, so every "
+            "decision would call"
         )
     if release_at is None:
         release_at = default_release(margins.n_values, call_at)
@@ -77,15 +80,15 @@ def make_rule(
 
 
 def default_release(n_values: Sequence[int], call_at: int) -> int:
-    """The next larger n than call_at that was measured; call_at itself where it is the largest."""
+    """Return the next measured n above call_at, or call_at itself where it is the largest."""
     return next((n for n in n_values if n > call_at), call_at)
 
 
 class Decision(NamedTuple):
-    """What a monitor says about one decision of one agent."""
+    """A monitor's verdict on one decision of one agent."""
 
     margin: int
-    """How many mistakes can be afforded now; 0 where nothing is known."""
+    """How many mistakes the agent can afford now; 0 where nothing is known."""
     proxy: float
     call: bool
     """Somebody should look."""
@@ -94,16 +97,28 @@ class Decision(NamedTuple):
     outside: bool
     """The proxy lies outside the range that the margins were fitted on."""
     muted: bool
-    """There would be a call, but the last one is too recent."""
+    """A call is due, but the last one is too recent."""
     void: bool
-    """The live proxies have drifted: the margin promises nothing any longer."""
+    """The live proxies have drifted: the margin no longer promises anything."""
     rule: Rule
 
     @property
     def why(self) -> str:
-        """One sentence."""
+        """The reason in one sentence."""
         text = _why(self)
         return f"{text}; {VOID}" if self.void else text
+
+    def report(self) -> dict[str, Any]:
+        """Return the plain values that a watched fleet is sent; `why` only where it matters."""
+        return {
+            "margin": self.margin,
+            "proxy": finite_or_none(self.proxy),
+            "call": self.call,
+            "outside": self.outside,
+            "muted": self.muted,
+            "void": self.void,
+            "why": self.why if self.call or self.outside or self.void else "",
+        }
 
 
 def _why(decision: Decision) -> str:
@@ -119,22 +134,23 @@ def _why(decision: Decision) -> str:
     elif decision.outside:
         text = (
             f"{rule.proxy} {decision.proxy:.4g} lies below {rule.lowest:.4g}, the lowest the "
-            f"margins were fitted on: margin {margin} as there"
+            f"margins were fitted on, which has margin {margin}"
         )
     if decision.muted:
-        return f"{text}, below {rule.call_at}, but the last call is not {rule.pause} decisions ago"
+        recent = f"the last call ended fewer than {rule.pause} decisions ago"
+        return f"{text}, below {rule.call_at}, but {recent}"
     if not decision.call:
         return text
     if margin < rule.call_at:
         return f"{text}, below {rule.call_at}"
-    return f"{text}, not yet {rule.release_at} again"
+    return f"{text}, not yet back at {rule.release_at}"
 
 
 @dataclass(slots=True, eq=False)
 class Decisions:
-    """What a monitor says about one decision of each agent.
+    """A monitor's verdict on one decision of each agent.
 
-    The arrays are the monitor's own and are overwritten by its next step; `copy` what shall stay.
+    The arrays belong to the monitor, and its next step overwrites them; use `copy` to keep them.
     """
 
     margin: npt.NDArray[np.int64]  # [agents]
@@ -148,7 +164,7 @@ class Decisions:
 
     @classmethod
     def of(cls, agents: int, rule: Rule) -> Decisions:
-        """Room for so many agents."""
+        """Make room for this many agents."""
         call, began, outside, muted = (np.zeros(agents, dtype=bool) for _ in range(4))
         margin, proxy = np.zeros(agents, dtype=np.int64), np.zeros(agents)
         return cls(margin, proxy, call, began, outside, muted, False, rule)
@@ -169,45 +185,29 @@ class Decisions:
         )
 
     def copy(self) -> Decisions:
-        """The same in arrays of its own."""
-        return Decisions(
-            self.margin.copy(),
-            self.proxy.copy(),
-            self.call.copy(),
-            self.began.copy(),
-            self.outside.copy(),
-            self.muted.copy(),
-            self.void,
-            self.rule,
-        )
+        """Return a copy that the monitor's next step leaves alone."""
+        return deepcopy(self)
 
     @property
     def why(self) -> list[str]:
-        """One sentence for each agent; made when asked for."""
+        """The reason for each agent in one sentence."""
         return [self[agent].why for agent in range(len(self))]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What listeners are told: a call begins or ends, or the proxies have drifted."""
+    """What listeners receive: a call begins or ends, or the proxies have drifted."""
 
-    kind: Literal["call", "release", "drift"]
+    kind: Kind
     agent: int
-    """Its place in the batch; 0 for a single one, −1 for what concerns all."""
+    """Its index in the batch; 0 for a single agent, −1 for all of them."""
     step: int
-    """How many decisions the monitor had seen before."""
+    """How many decisions the monitor had seen before this one."""
     margin: int | None
     proxy: float | None
     why: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and texts; what is not finite is null."""
-        proxy = self.proxy if self.proxy is not None and np.isfinite(self.proxy) else None
-        return {
-            "kind": self.kind,
-            "agent": self.agent,
-            "step": self.step,
-            "margin": self.margin,
-            "proxy": proxy,
-            "why": self.why,
-        }
+        """Return plain values for JSON; a proxy that is not finite is None."""
+        proxy = None if self.proxy is None else finite_or_none(self.proxy)
+        return {**asdict(self), "proxy": proxy}

@@ -1,17 +1,17 @@
-"""Do live proxies still come from where the margins were fitted? A test that may look every time.
+"""Do live proxies still look as they did when the margins were fitted? A sequential test.
 
 One decision is drawn at random from each live episode, as it was from each episode behind the
-margins. If live episodes are independent of one another and alike to those, the bins between
-the reference's order statistics are hit as balls are drawn from a Pólya urn: after t episodes, bin
-b comes next with probability
+margins. If live episodes are independent of one another and distributed like those, the bins
+between the reference's order statistics are hit as balls are drawn from a Pólya urn: after t
+episodes, bin b comes next with probability
 
     p(b) = (gaps of the reference in b + live hits of b) / (count + 1 + t),
 
 exactly, for any distribution and any size of the reference. Several bettors name other
 probabilities w(b) beforehand; a stake grows by w(b) / p(b), which is 1 on average as long as
-nothing has changed. Their wealth together is a martingale that starts at 1, so with a chance of at
-most `false_alarms` it *ever* reaches 1 / false_alarms (Ville 1939; conformal test martingales,
-Vovk and others 2003). A change may come late: stakes are laid out bit by bit, at all times.
+nothing has changed. Their total wealth is a martingale that starts at 1, so the probability that it
+*ever* reaches 1 / false_alarms is at most `false_alarms` (Ville 1939; conformal test martingales,
+Vovk and others 2003). A change may come late, so stakes are placed little by little, for ever.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
 from safemargin.margins.natural_proxies import NaturalProxies
-from safemargin.monitor.reservoir import fresh
+from safemargin.monitor.reservoir import new_generator
 
 BINS = 10
 FEWEST_IN_A_BIN = 5
 FEWEST_EPISODES = 2 * FEWEST_IN_A_BIN - 1
-"""Behind the margins: with fewer there are not even two bins."""
+"""Fewest episodes behind the margins: with fewer there are not even two bins."""
 TILTS = (-3.0, -1.0, 1.0, 3.0)
 """Bettors that expect lower or higher proxies: w(b) ∝ p(b) · exp(tilt · rank of b)."""
 MEMORIES = (10.0, 40.0, 160.0)
-"""Bettors that expect what they saw lately, over about so many episodes."""
+"""Bettors that expect what they saw recently, over about this many episodes."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Where the test stands."""
+    """The state of the test."""
 
     watching: bool
     """False where the margins do not say (well enough) what proxies looked like."""
     fired: bool
-    """The live proxies no longer fit: what the margins promise is void."""
+    """The live proxies no longer fit: the guarantee of the margins is void."""
     evidence: float
-    """The bettors' wealth: 1 at the start, an alarm at 1 / false_alarms."""
+    """The bettors' wealth: 1 at the start; the alarm goes off at 1 / false_alarms."""
     episodes: int
-    """Live episodes that were looked at."""
+    """Live episodes so far."""
     false_alarms: float
-    """The chance that it ever fires though nothing has changed is at most this."""
+    """The greatest probability that it ever fires although nothing has changed."""
 
     @property
     def why(self) -> str:
-        """One sentence."""
+        """The state in one sentence."""
         if not self.watching:
             return (
                 "the margins do not say, or from too few episodes, what proxies looked like when "
@@ -68,7 +68,7 @@ class Drift:
 
 
 class DriftTest:
-    """Bets against 'nothing has changed', one value of each live episode at a time."""
+    """Bets against 'nothing has changed', with one value of each live episode."""
 
     def __init__(
         self, natural: NaturalProxies, *, false_alarms: float = 0.01, seed: int | None = None
@@ -91,20 +91,20 @@ class DriftTest:
         self._wealth = np.zeros(len(TILTS) + len(MEMORIES))  # [bettors] what is at stake
         self._cash = 1.0
         self._evidence = 1.0
-        self._random = fresh(1, seed)
+        self._random = new_generator(1, seed)
 
     @property
     def state(self) -> Drift:
         return Drift(True, self.fired, self._evidence, self.episodes, self.false_alarms)
 
     def add(self, value: float) -> bool:
-        """The proxy at a random decision of one more episode; whether the alarm is (still) on."""
+        """Add the proxy at a random decision of an episode; return whether the alarm is on."""
         if self.fired:
             return True
         hit = self._bin(value)
         self.episodes += 1
         expected = self._urn / self._urn.sum()  # [bins]
-        left = math.log(2) / math.log(self.episodes + 2)  # slow: a change may come late
+        left = math.log(2) / math.log(self.episodes + 2)  # slowly: a change may come late
         self._wealth += self._cash - left
         self._cash = left
         self._wealth *= self._bets(expected)[:, hit] / expected[hit]
@@ -116,7 +116,7 @@ class DriftTest:
         return self.fired
 
     def _bets(self, expected: Floats) -> Floats:
-        """What each bettor expects, [bettors, bins]; rows add up to 1."""
+        """Return what each bettor expects, [bettors, bins]; rows add up to 1."""
         tilted = self._tilts * expected
         tilted /= tilted.sum(axis=1, keepdims=True)
         # As many imagined hits as bins, spread as at the start, keep every bet above 0.
@@ -125,7 +125,7 @@ class DriftTest:
         return np.concatenate([tilted, learned])
 
     def _bin(self, value: float) -> int:
-        """Which bin; a value that equals an edge takes its place among equals by a draw."""
+        """Return the bin of a value; ties with an edge are broken at random."""
         low = int(np.searchsorted(self._values, value, side="left"))
         high = int(np.searchsorted(self._values, value, side="right"))
         if low < high:
@@ -134,11 +134,11 @@ class DriftTest:
 
 
 def _edges(natural: NaturalProxies) -> list[int]:
-    """Which of the order statistics part the bins: as near to equal parts as there are."""
+    """Return which order statistics separate the bins, so that bins are as equal as possible."""
     bins = min(BINS, (natural.count + 1) // FEWEST_IN_A_BIN)
     if bins < 2:
         raise InvalidInput(
-            f"to notice drift takes {FEWEST_EPISODES} episodes behind the margins, there are "
+            f"noticing drift takes {FEWEST_EPISODES} episodes behind the margins, there are "
             f"{natural.count}"
         )
     wanted = np.arange(1, bins) * (natural.count + 1) / bins

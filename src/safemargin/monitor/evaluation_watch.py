@@ -1,4 +1,4 @@
-"""Margins during an evaluation by Stable-Baselines3: a callback for its `evaluate_policy`."""
+"""A callback for `evaluate_policy` of Stable-Baselines3 that watches margins."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ class WatchedCall:
     """One call during the evaluation."""
 
     environment: int
-    """Its place among the evaluation's environments."""
+    """Index among the evaluation's environments."""
     episode: int
-    """Its number in that environment, from 0."""
+    """Number of the episode in that environment, from 0."""
     step: int
-    """Within the episode, at which the call began."""
+    """Step of the episode at which the call began."""
     margin: int
     why: str
 
 
 class EvaluationWatch:
-    """`evaluate_policy(model, env, callback=EvaluationWatch(monitor, model))`.
+    """Use as `evaluate_policy(model, env, callback=EvaluationWatch(monitor, model))`.
 
-    Nothing is changed about the evaluation; `calls`, `steps` and `called_steps` say what an
-    overseer would have been called for. Margins made for another policy are refused. The episodes
-    that the evaluation counts are those that count for drift; where they are lives, of which drift
-    wants whole games (`game_goes_on`), none do.
+    The evaluation is unchanged; `calls`, `steps` and `called_steps` say what an overseer would
+    have been called for. Margins made for another policy are refused. The episodes that the
+    evaluation counts also count for drift, unless they are lives (`game_goes_on`): drift needs
+    whole games.
     """
 
     def __init__(self, monitor: Monitor, policy: Any) -> None:
         self.monitor = monitor
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotNormalised)  # here the evaluation does it
+            warnings.simplefilter("ignore", NotNormalised)  # the evaluation does that here
             self.policy = load_policy(policy)
         if monitor.margins.policy.get("identity") is not None:
             monitor.check(self.policy)
@@ -53,18 +53,18 @@ class EvaluationWatch:
         self.steps = 0
         self.called_steps = 0
         self.lowest_margin: int | None = None
-        self._last_place = 0
+        self._last_index = 0
         self._evaluation: Any = None
-        """The evaluation's own count of episodes, which it makes anew each time."""
+        """The evaluation's own count of episodes, a new object in each evaluation."""
         self._lives = False
         self._episodes = self._steps = np.zeros(0, dtype=np.int64)  # [environments]
 
     def __call__(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
-        """Called once for each environment at each step; all are looked at the first time."""
-        place = int(locals_["i"])
+        """Look at all environments; Stable-Baselines3 calls this once for each, at every step."""
+        index = int(locals_["i"])
         begins = locals_["episode_counts"] is not self._evaluation
-        first = begins or place <= self._last_place
-        self._last_place = place
+        first = begins or index <= self._last_index
+        self._last_index = index
         if not first:
             return
         observations, dones = locals_["observations"], np.asarray(locals_["dones"], dtype=bool)
@@ -75,14 +75,13 @@ class EvaluationWatch:
             self._episodes, self._steps = (np.zeros(len(dones), dtype=np.int64) for _ in range(2))
         scores, _ = self.policy.scores(observations, None)
         said = self.monitor.step(scores)
-        # Environments that have run their share go on, and are not looked at any longer.
+        # Environments that have run their share keep running, but no longer count.
         active = locals_["episode_counts"] < locals_["episode_count_targets"]  # [environments]
         self.steps += int(active.sum())
         self.called_steps += int((said.call & active).sum())
         lowest = int(said.margin[active].min())
-        self.lowest_margin = (
-            lowest if self.lowest_margin is None else min(lowest, self.lowest_margin)
-        )
+        known = lowest if self.lowest_margin is None else self.lowest_margin
+        self.lowest_margin = min(lowest, known)
         for each in np.flatnonzero(said.began & active).tolist():
             self.calls.append(
                 WatchedCall(
@@ -97,21 +96,21 @@ class EvaluationWatch:
         ended = dones & _ends(locals_)
         whole = ended & active & (not self._lives)
         self.monitor.end_episode(whole)
-        # Of the others, short episodes would end before the evaluation does, and long ones not.
+        # Counting the others would favour short episodes: long ones end after the evaluation.
         self.monitor.end_episode(~active | (ended & ~whole), counted=False)
         self._episodes[ended] += 1
         self._steps[ended] = 0
 
 
 def _ends(locals_: dict[str, Any]) -> Booleans:
-    """Whether an environment that is done has ended its episode, as the evaluation counts them."""
+    """Return whether a done environment has ended an episode that the evaluation counts."""
     if not locals_["is_monitor_wrapped"]:
         return np.ones(len(locals_["infos"]), dtype=bool)
     return np.array(["episode" in info for info in locals_["infos"]])  # else a life was lost
 
 
 def _has_lives(env: Any) -> bool:
-    """Whether an episode of the environments may be one life of a game."""
+    """Return whether an episode of the environments may be one life of a game."""
     try:
         return bool(env.get_attr("game_goes_on"))
     except AttributeError:

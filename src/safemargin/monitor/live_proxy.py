@@ -1,4 +1,4 @@
-"""The proxy of margins, computed decision by decision from the policy's scores alone."""
+"""The proxy of the margins, computed at each decision from the policy's scores alone."""
 
 from __future__ import annotations
 
@@ -14,46 +14,45 @@ from safemargin.policies.proxies import PROXIES, log_prob_range, q_range
 
 
 class LiveProxy:
-    """One number for each agent's scores; NaN or infinite where the scores are."""
+    """Turns each agent's scores into one number; NaN or infinite where the scores are."""
 
     def __init__(self, margins: Margins, action_space: Any = None) -> None:
         name = margins.proxy
         if margins.bound.looks_at_n:
             raise InvalidInput(
-                f"the proxy {name!r} looks at n; a monitor takes one that needs the scores only"
+                f"the proxy {name!r} looks at n; a monitor needs one that takes only the scores"
             )
         if name not in PROXIES:
             raise InvalidInput(
-                f"the margins use the proxy {name!r}, which is not known here; register it first "
+                f"the margins use the proxy {name!r}, which is unknown here; register it first "
                 "(safemargin.register_proxy)"
             )
         self._proxy = PROXIES[name]
         if self._proxy.history:
             raise InvalidInput(
-                f"the proxy {name!r} needs observations; a monitor takes one that needs the "
-                "scores only"
+                f"the proxy {name!r} needs observations; a monitor needs one that takes only the "
+                "scores"
             )
-        kind = margins.policy.get("kind")
-        gaussian = kind == "gaussian"
+        gaussian = margins.policy.get("kind") == "gaussian"
         if gaussian and self._proxy.function is log_prob_range and action_space is None:
             raise InvalidInput(
-                f"{name} of a Gaussian policy needs the box of actions: pass action_space="
+                f"{name} of a Gaussian policy needs the bounds of its actions: pass action_space="
             )
         self._space = action_space
         self.dimensions = 2 if gaussian else 1
-        """Of the scores of one agent."""
+        """Number of dimensions of one agent's scores."""
         self.shapes = (
             "[2, dimensions] for one agent or [agents, 2, dimensions] for many"
             if gaussian
             else "[actions] for one agent or [agents, actions] for many"
         )
-        # The paper's proxies, largest score − smallest, are done without Numpy's overhead.
+        # The paper's proxies, largest − smallest score, avoid NumPy's overhead.
         self._range = not gaussian and self._proxy.function in (q_range, log_prob_range)
         self._columns: Floats = np.zeros((0, 0))  # [actions, agents]
         self._least: Floats = np.zeros(0)  # [agents]
 
     def one(self, scores: npt.NDArray[Any]) -> float:
-        """Of one agent's scores."""
+        """Return the proxy of one agent's scores."""
         if self._range:
             row = scores.tolist()
             nothing = sum(row) * 0.0  # NaN if one of them is not finite, where max() might miss it
@@ -64,13 +63,13 @@ class LiveProxy:
         return float(values[0])
 
     def many(self, scores: npt.NDArray[Any], values: Floats) -> None:
-        """Of many agents' scores, into `values` [agents]."""
+        """Write the proxies of many agents' scores into `values` [agents]."""
         if self._range:
             agents, actions = scores.shape
             if self._columns.shape != (actions, agents):
                 self._columns = np.empty((actions, agents))
                 self._least = np.empty(agents)
-            # One row for each action: adding up along memory, and in double precision.
+            # One row for each action: contiguous in memory, and in double precision.
             np.copyto(self._columns, scores.T)
             np.max(self._columns, axis=0, out=values)
             np.min(self._columns, axis=0, out=self._least)

@@ -1,4 +1,4 @@
-"""Live margins: scores → proxy → margin → call somebody. Needs numpy and a margins file only."""
+"""Live margins: scores → proxy → margin → call. Needs only numpy and a margins file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from safemargin.margins.lookup import Margins
 from safemargin.monitor.decisions import Decision, Decisions, Event, make_rule
 from safemargin.monitor.drift import FEWEST_EPISODES, Drift, DriftTest
 from safemargin.monitor.live_proxy import LiveProxy
-from safemargin.monitor.reservoir import ManyDraws, SingleDraws
+from safemargin.monitor.reservoir import FleetReservoir, Reservoir
 
 Listener = Callable[[Event], Any]
 
@@ -26,10 +26,10 @@ _new: Any = tuple.__new__
 class Monitor:
     """Says at every decision how many mistakes the agent can afford, and when to call somebody.
 
-    A call begins where the margin falls below `call_at` and ends where it is at least `release_at`
-    again (None: the next larger n that was measured), so that it does not flutter. After a call,
-    the same agent is silent for `pause` decisions; what that hides is marked `muted`. Scores that
-    give no finite proxy always call.
+    A call begins when the margin falls below `call_at` and ends when it is back at `release_at`
+    (None: the next larger measured n); the gap keeps calls from flickering. After a call, the same
+    agent is silent for `pause` decisions; calls suppressed that way are marked `muted`. Scores
+    without a finite proxy always call.
 
     `policy` and `environment` are what runs: a margins file made for others is refused.
     `listeners` are called with an `Event` when a call begins or ends and when the proxies drift.
@@ -52,11 +52,12 @@ class Monitor:
         block: int | None = None,
         seed: int | None = None,
     ) -> None:
-        """`below`: what to grant under the lowest measured proxy, its margin or none.
+        """`below`: what to grant below the lowest measured proxy, its margin or 0.
 
         `action_space`: anything with `low` and `high`; only for a Gaussian policy. `false_alarms`:
-        the chance that drift is ever reported though there is none. `block`: where episodes do not
-        end, so many decisions count as one. `seed`: of which decisions drift is judged by.
+        the probability that drift is ever reported without a cause. `block`: where episodes never
+        end, this many decisions count as one. `seed`: for the random choice of the decisions that
+        drift is judged by.
         """
         self.margins = margins if isinstance(margins, Margins) else Margins.load(margins)
         self.rule = make_rule(self.margins, tolerance, call_at, release_at, pause)
@@ -74,7 +75,7 @@ class Monitor:
         self._proxy_of_one = self._proxy.one
         grid = self.margins.bound.grid[0]
         granted = self.margins.lookup(grid, tolerance).margin
-        # One more place at either end: below and above what was measured. NaN sorts above.
+        # One more entry at either end: below and above what was measured. NaN sorts above.
         self._table = np.array([0 if below == "zero" else granted[0], *granted, 0], dtype=np.int64)
         middles = (grid[:-1] + grid[1:]) / 2
         above = np.nextafter(grid[-1], np.inf)  # grid[−1] itself is inside
@@ -87,12 +88,12 @@ class Monitor:
         self._drift: DriftTest | None = None
         if natural is not None and natural.count >= FEWEST_EPISODES:
             self._drift = DriftTest(natural, false_alarms=false_alarms, seed=seed)
-        self._agents: int | None = None  # 0: a single one, whose scores have no axis for agents
-        self._on, self._silent, self._draw = False, 0, SingleDraws(seed)  # of a single one
+        self._agents: int | None = None  # 0: a single agent, whose scores have no axis for agents
+        self._on, self._silent, self._reservoir = False, 0, Reservoir(seed)  # the single agent's
         self._seed = seed
 
     def check(self, policy: Any = None, environment: str | None = None) -> None:
-        """StudyMismatch where the margins were made for another policy or environment.
+        """Raise StudyMismatch where the margins were made for another policy or environment.
 
         `policy` is a policy or its identity; `environment` an identity ('sha256:…') or a name.
         """
@@ -123,14 +124,14 @@ class Monitor:
 
     @property
     def drift(self) -> Drift:
-        """Where the test for drift stands."""
+        """The current state of the test for drift."""
         if self._drift is None:
             return Drift(False, False, 1.0, 0, self._false_alarms)
         return self._drift.state
 
     @property
     def calling(self) -> npt.NDArray[np.bool_]:
-        """Which agents are being called for, [agents]."""
+        """Which agents have an open call, [agents]."""
         if self._agents is None:
             return np.zeros(0, dtype=bool)
         return np.array([self._on]) if self._agents == 0 else self._calling.copy()
@@ -138,9 +139,9 @@ class Monitor:
     # -- one decision --------------------------------------------------------------------------
 
     def step(self, scores: npt.ArrayLike) -> Any:
-        """The decision for one agent's scores [actions], or `Decisions` for [agents, actions].
+        """Return a `Decision` for one agent's scores [actions], `Decisions` for [agents, actions].
 
-        A monitor serves one or the other; the number of agents is that of the first call.
+        A monitor serves one or the other; its first step sets the number of agents.
         """
         if (
             self._agents == 0
@@ -163,8 +164,8 @@ class Monitor:
         rule, on, drift = self.rule, self._on, self._drift
         proxy = self._proxy_of_one(scores)
         usable = proxy - proxy == 0  # neither NaN nor infinite
-        place = bisect_right(self._plain_edges, proxy) if usable else -1
-        margin: int = self._plain_table[place]
+        index = bisect_right(self._plain_edges, proxy) if usable else -1
+        margin: int = self._plain_table[index]
         call = not usable or margin < (rule.release_at if on else rule.call_at)
         muted = ended = False
         if call is not on or self._silent:
@@ -175,17 +176,17 @@ class Monitor:
             self._on = call
         void = False
         if drift is not None:
-            if usable and self._draw.see(proxy) == self._block:
+            if usable and self._reservoir.see(proxy) == self._block:
                 self._close([0], counted=True)
             void = drift.fired
         began = call and not on
-        outside = place <= 0 or place > self._last
-        # tuple's own maker, not Decision(…): it takes half a microsecond less.
+        outside = index <= 0 or index > self._last
+        # tuple.__new__ instead of Decision(…) saves half a microsecond.
         decision: Decision = _new(
             Decision, (margin, proxy, call, began, outside, muted, void, rule)
         )
         if (began or ended) and self.listeners:
-            self._tell("call" if began else "release", 0, decision)
+            self._notify("call" if began else "release", 0, decision)
         self.steps += 1
         return decision
 
@@ -196,10 +197,10 @@ class Monitor:
         usable = np.isfinite(out.proxy, out=self._usable)
         np.logical_not(usable, out=self._unusable)
         np.copyto(out.proxy, np.nan, where=self._unusable)
-        places = np.searchsorted(self._edges, out.proxy, side="right")
-        np.take(self._table, places, out=out.margin)
-        np.equal(places, 0, out=out.outside)
-        np.logical_or(out.outside, places == len(self._edges), out=out.outside)
+        indices = np.searchsorted(self._edges, out.proxy, side="right")
+        np.take(self._table, indices, out=out.margin)
+        np.equal(indices, 0, out=out.outside)
+        np.logical_or(out.outside, indices == len(self._edges), out=out.outside)
         limit.fill(rule.call_at)
         np.copyto(limit, rule.release_at, where=on)
         np.less(out.margin, limit, out=wanted)
@@ -216,28 +217,28 @@ class Monitor:
             np.copyto(silent, rule.pause, where=ended)
         np.copyto(on, out.call)
         if self._drift is not None:
-            self._draws.see(out.proxy, usable)
+            self._reservoirs.see(out.proxy, usable)
             if self._block is not None and (self.steps + 1) % self._block == 0:
                 self._close(range(len(out)), counted=True)
             out.void = self._drift.fired
         if self.listeners:
             for kind, agents in (("call", out.began), ("release", ended)):
                 for agent in np.flatnonzero(agents):
-                    self._tell(kind, int(agent), out[int(agent)])
+                    self._notify(kind, int(agent), out[int(agent)])
         self.steps += 1
         return out
 
     # -- episodes and drift --------------------------------------------------------------------
 
     def end_episode(self, agents: Any = None, *, counted: bool = True) -> None:
-        """Some agents' episodes (games, where lives are episodes) have ended; None: those of all.
+        """Report that episodes (games, where lives are episodes) have ended; None: all agents'.
 
-        `agents` are their places or a mask. Calls end, and the pause after them begins.
-        `counted=False`: the episode was broken off from outside and says nothing about drift.
+        `agents` are indices or a boolean mask. Open calls end, and the pause after them begins.
+        `counted=False`: the episode was cut short from outside and says nothing about drift.
         """
         if self._agents is None:
             return
-        chosen = _places(agents, max(self._agents, 1))
+        chosen = _indices(agents, max(self._agents, 1))
         calling = self.calling
         called = [agent for agent in chosen if calling[agent]]
         if called and self._agents == 0:
@@ -250,13 +251,13 @@ class Monitor:
         self._close(chosen, counted=counted)
 
     def _close(self, agents: Sequence[int], *, counted: bool) -> None:
-        """Hand a decision of each of these agents' episodes to the test for drift."""
+        """Hand one decision of each ended episode to the test for drift."""
         if self._drift is None:
             return
         if self._agents == 0:
-            values = self._draw.end(counted=counted)
+            values = self._reservoir.end(counted=counted)
         else:
-            values = self._draws.end(agents, counted=counted)
+            values = self._reservoirs.end(agents, counted=counted)
         for value in values:
             if not self._drift.fired and self._drift.add(value):
                 self._send(Event("drift", -1, self.steps, None, None, self._drift.state.why))
@@ -264,7 +265,7 @@ class Monitor:
     # -- inside --------------------------------------------------------------------------------
 
     def _begin(self, rows: npt.NDArray[Any]) -> None:
-        """Room for the state of so many agents as the first scores have."""
+        """Make room for the state of as many agents as the first scores have."""
         single = rows.ndim == self._proxy.dimensions
         if not single and rows.ndim != self._proxy.dimensions + 1:
             raise InvalidInput(f"scores must be {self._proxy.shapes}, got shape {list(rows.shape)}")
@@ -276,11 +277,11 @@ class Monitor:
             np.zeros(agents, dtype=bool) for _ in range(5)
         )
         self._silences, self._limits = (np.zeros(agents, dtype=np.int64) for _ in range(2))
-        self._draws = ManyDraws(agents, self._seed)
+        self._reservoirs = FleetReservoir(agents, self._seed)
         self._decisions = Decisions.of(agents, self.rule)
         self._agents = agents
 
-    def _tell(self, kind: Any, agent: int, decision: Decision) -> None:
+    def _notify(self, kind: Any, agent: int, decision: Decision) -> None:
         self._send(Event(kind, agent, self.steps, decision.margin, decision.proxy, decision.why))
 
     def _send(self, event: Event) -> None:
@@ -288,8 +289,8 @@ class Monitor:
             listener(event)
 
 
-def _places(agents: Any, count: int) -> list[int]:
-    """The places that are meant by places, a mask or None (all), in order and each once."""
+def _indices(agents: Any, count: int) -> list[int]:
+    """Return sorted, distinct indices from indices, a boolean mask or None (all)."""
     if agents is None:
         return list(range(count))
     try:
@@ -299,20 +300,19 @@ def _places(agents: Any, count: int) -> list[int]:
             raise IndexError
     except (IndexError, ValueError):
         raise InvalidInput(
-            f"agents must be places below {count} or a mask of {count}, and no place is below 0, "
+            f"agents must be indices 0–{count - 1} or a boolean mask of length {count}, "
             f"got {agents!r:.60}"
         ) from None
     return found
 
 
 def _as_numbers(scores: npt.ArrayLike) -> npt.NDArray[Any]:
-    """An array of real numbers; InvalidInput for anything else."""
+    """Return an array of real numbers; InvalidInput for anything else."""
     try:
         rows = np.asarray(scores)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            "scores must be numbers, as many for each agent; these cannot be made an array: "
-            f"{error}"
+            f"scores must be numbers, equally many for each agent; NumPy says: {error}"
         ) from error
     if rows.dtype.kind not in "fiub":
         raise InvalidInput(f"scores must be real numbers, got {scores!s:.60}")

@@ -1,7 +1,7 @@
-"""Telling somebody: a webhook to post to, or a command to run, when a monitor calls.
+"""Notifications: a webhook to post to, or a command to run, when a monitor calls.
 
-Both are listeners of a monitor and never hold it up: events wait in a short queue for a thread of
-their own. A message that cannot be delivered is counted, never raised into the control loop.
+Both are listeners of a monitor and never delay it: events wait in a short queue for a thread that
+delivers them. A failed delivery is counted and never raises an error in the control loop.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ import urllib.parse
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from safemargin.errors import InvalidInput, did_you_mean
-from safemargin.monitor.decisions import Event
-
-Kind = Literal["call", "release", "drift"]
+from safemargin.monitor.decisions import Event, Kind
 
 DEFAULT_KINDS: tuple[Kind, ...] = ("call", "drift")
 LONGEST_QUEUE = 100
 
 
 class Notifier(ABC):
-    """Delivers events from a thread of its own; a full queue drops the newest, and counts it."""
+    """Delivers events from its own thread; a full queue drops new ones and counts them."""
 
     def __init__(
         self,
@@ -38,7 +36,7 @@ class Notifier(ABC):
         timeout: float = 10.0,
         at_most_every: float = 0.0,
     ) -> None:
-        """`at_most_every`: seconds between messages about calls; those in between are dropped."""
+        """`at_most_every`: seconds between messages about calls; calls in between are dropped."""
         self.kinds = frozenset(kinds)
         for kind in self.kinds:
             if kind not in get_args(Kind):
@@ -55,11 +53,11 @@ class Notifier(ABC):
         self.failed = 0
         self.dropped = 0
         self.last_error = ""
-        """Why the last message that failed did so."""
+        """The error of the last failed delivery."""
         self.failing = False
-        """Whether the last message of all failed."""
+        """Whether the latest delivery failed."""
         self.on_failure: Callable[[Notifier], Any] = lambda notifier: None
-        """Called after each message that failed, from the notifier's own thread."""
+        """Called after each failed delivery, from the notifier's thread."""
         self._queue: queue.Queue[Event | None] = queue.Queue(LONGEST_QUEUE)
         self._last = -float("inf")
         self._closed = False
@@ -67,7 +65,7 @@ class Notifier(ABC):
         self._thread.start()
 
     def __call__(self, event: Event) -> None:
-        """Take an event on; returns at once."""
+        """Queue an event; returns at once."""
         if event.kind not in self.kinds or self._closed:
             return
         now = time.monotonic()
@@ -83,7 +81,7 @@ class Notifier(ABC):
             self._last = now
 
     def close(self, *, timeout: float = 30.0) -> None:
-        """Deliver what is waiting, then end."""
+        """Deliver what is queued, then stop."""
         if not self._closed:
             self._closed = True
             deadline = time.monotonic() + timeout
@@ -101,13 +99,13 @@ class Notifier(ABC):
 
     @abstractmethod
     def deliver(self, event: Event) -> None:
-        """Bring one event to where it belongs, or raise."""
+        """Deliver one event, or raise."""
 
     def _work(self) -> None:
         while (event := self._queue.get()) is not None:
             try:
                 self.deliver(event)
-            except Exception as error:  # noqa: BLE001  whatever it is, the agent goes on
+            except Exception as error:  # noqa: BLE001  whatever it is, the agent continues
                 self.failed += 1
                 self.last_error = f"{type(error).__name__}: {error}"
                 self.failing = True
@@ -119,7 +117,7 @@ class Notifier(ABC):
 
 
 def is_address(url: str, schemes: Collection[str]) -> bool:
-    """Whether it names a host and, if at all, a port that can be."""
+    """Whether a URL has one of the schemes, a host and, if any, a valid port."""
     try:
         parts = urllib.parse.urlsplit(url)
         return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
@@ -156,7 +154,7 @@ class Webhook(Notifier):
 
 
 class Command(Notifier):
-    """Runs a command for each event: no shell, the event as JSON on its standard input."""
+    """Runs a command for each event, without a shell; standard input is the event as JSON."""
 
     def __init__(
         self,
@@ -168,7 +166,7 @@ class Command(Notifier):
     ) -> None:
         if isinstance(arguments, str) or not arguments:
             raise InvalidInput(
-                f"a command is a list of arguments, like ['notify-send', 'call'], got {arguments!r}"
+                f"a command is a list of arguments, e.g. ['notify-send', 'call'], got {arguments!r}"
             )
         self.arguments = [str(argument) for argument in arguments]
         super().__init__(kinds=kinds, timeout=timeout, at_most_every=at_most_every)

@@ -1,4 +1,4 @@
-"""An environment in which a monitor watches the agent, and somebody else acts when it calls."""
+"""An environment whose agent is watched by a monitor, and where an overseer acts on calls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from safemargin.core.records import Array
+from safemargin.core.seeding import plain_generator
 from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput
 from safemargin.monitor.decisions import Decision
@@ -21,15 +22,15 @@ from safemargin.policies.base import Memory, batch_of
 Env = gym.Env[Any, Any]
 
 Overseer = Callable[[Any, Array, Decision, Env], Any]
-"""`overseer(observation, scores, decision, env)` → an action; None: the agent's own.
+"""`overseer(observation, scores, decision, env)` returns an action; None: the agent's own.
 
-One with a true `sees_all` is asked at every decision, not only when the monitor calls.
+An overseer whose `sees_all` is true is asked at every decision, not only during calls.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What the agent is about to do, and what the monitor says to it."""
+    """What the agent is about to do, and the monitor's verdict on it."""
 
     observation: Any
     scores: Array  # [actions]
@@ -41,22 +42,22 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How an episode went."""
+class Outcome:
+    """The outcome of an overseen episode."""
 
     steps: int
     total_reward: float
     terminated: bool
     truncated: bool
     calls: int
-    """Separate calls that began."""
+    """Number of separate calls."""
     called_steps: int
     overruled: int
-    """Steps at which another action than the agent's was taken."""
+    """Steps at which an action other than the agent's was taken."""
 
 
 class _Agent:
-    """The policy as it acts in one environment: scores, memory and the choice of actions."""
+    """The policy in one environment: its scores, its memory and its choice of actions."""
 
     def __init__(self, env: Env, policy: Any, monitor: Monitor, seed: int | None) -> None:
         self.env = env
@@ -68,11 +69,11 @@ class _Agent:
         names = [name for name in ("action_choice", "epsilon") if name in known]
         settings = Settings.from_mapping({name: known[name] for name in names})  # as measured
         self._choose = PolicyActions(env.action_space, self.policy.kind, settings)
-        self._generator = np.random.default_rng(seed)
+        self._generator = plain_generator(seed)
         self._memory: Memory = None
 
     def begin(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; a seed begins a new game, even where the last one goes on."""
+        """Reset the environment; a seed starts a new game even if the last one has lives left."""
         if options.get("seed") is not None and self._game_goes_on:
             self.monitor.end_episode(counted=False)
         observation, info = self.env.reset(**options)
@@ -80,7 +81,7 @@ class _Agent:
         return observation, info
 
     def ask(self, observation: Any, info: dict[str, Any], step: int) -> Question:
-        """What the agent would do here, and whether that is a moment to call somebody."""
+        """Return what the agent would do here, and the monitor's verdict on it."""
         scores, self._memory = self.policy.scores(batch_of([observation]), self._memory)
         row = scores[0]
         mask = self._mask(info) if self.policy.uses_mask else None
@@ -88,7 +89,7 @@ class _Agent:
         return Question(observation, row, self.monitor.step(row), proposed, step)
 
     def end(self) -> None:
-        """The episode is over; one life of a game that goes on is not all of it."""
+        """End the episode; while a game has lives left, it is not over for the monitor."""
         if not self._game_goes_on:
             self.monitor.end_episode()
 
@@ -110,12 +111,12 @@ class _Agent:
 
 
 class Overseen(gym.Wrapper[Any, Any, Any, Any]):
-    """Runs the policy itself; where the monitor calls, the overseer chooses the action.
+    """Runs the policy itself; when the monitor calls, the overseer chooses the action.
 
-    `step()` lets the agent act; `step(action)` takes an action that was found elsewhere as the
-    agent's own, e.g. in somebody else's evaluation loop. Either way `info["oversight"]` says what
-    the monitor said, what the agent wanted and what was done. Without an overseer nothing is
-    changed, only watched. Margins made for another policy are refused.
+    `step()` lets the agent act; `step(action)` takes an action computed elsewhere as the agent's
+    own, e.g. in an existing evaluation loop. Either way `info["oversight"]` holds the monitor's
+    verdict, what the agent wanted and what was done. Without an overseer, the agent is watched and
+    nothing is changed. Margins made for another policy are refused.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
         *,
         seed: int | None = None,
     ) -> None:
-        """`seed`: of the agent's own random choices, where its actions are sampled."""
+        """`seed`: for the agent's random choices, where its actions are sampled."""
         super().__init__(env)
         self.monitor = monitor
         self.overseer = overseer
@@ -136,13 +137,13 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def question(self) -> Question:
-        """What the agent is about to do; the next `step()` does it, or what the overseer says."""
+        """What the agent is about to do; the next `step()` does that, or what the overseer says."""
         if self._question is None:
-            raise InvalidInput("the episode has not begun or has ended; reset the environment")
+            raise InvalidInput("the episode has not started or has ended; reset the environment")
         return self._question
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; one that has not ended does not count for drift."""
+        """Begin an episode; an unfinished one before it does not count for drift."""
         if self._question is not None:
             self.monitor.end_episode(counted=False)
         observation, info = self._agent.begin(**options)
@@ -150,25 +151,23 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any = None) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Let the agent, or whoever oversees it, act once."""
+        """Let the agent, or its overseer, act once."""
         question = self.question
         proposed = question.proposed if action is None else action
+        decision, overseer = question.decision, self.overseer
         answer, asked = None, False
-        if self.overseer is not None:
-            asked = question.decision.call or bool(getattr(self.overseer, "sees_all", False))
-        if self.overseer is not None and asked:
-            answer = self.overseer(
-                question.observation, question.scores, question.decision, self.env
-            )
+        if overseer is not None and (decision.call or getattr(overseer, "sees_all", False)):
+            answer = overseer(question.observation, question.scores, decision, self.env)
+            asked = True
         taken = proposed if answer is None else answer
         observation, reward, terminated, truncated, info = self.env.step(taken)
-        said = _told(question, proposed, taken, asked=asked)
+        oversight = _oversight_info(decision, proposed, taken, asked=asked)
         if terminated or truncated:
             self._question = None
             self._agent.end()
         else:
             self._question = self._agent.ask(observation, info, question.step + 1)
-        return observation, reward, terminated, truncated, {**info, "oversight": said}
+        return observation, reward, terminated, truncated, {**info, "oversight": oversight}
 
 
 def oversee(
@@ -178,11 +177,11 @@ def oversee(
     *,
     seed: int | None = None,
     only_calls: bool = False,
-) -> Generator[Question, Any, Course]:
-    """One episode as a plain generator: yields each decision before it is acted upon.
+) -> Generator[Question, Any, Outcome]:
+    """Run one episode as a plain generator that yields each decision before it is acted upon.
 
-    Send an action to overrule the agent; going on without one lets it act. `only_calls` yields
-    only where the monitor calls. The generator returns how the episode went.
+    Send an action to overrule the agent; `next` lets it act. With `only_calls`, the generator
+    yields only when the monitor calls. It returns the outcome of the episode.
     """
     agent = _Agent(env, policy, monitor, seed)
     observation, info = agent.begin(seed=seed)
@@ -204,22 +203,17 @@ def oversee(
     finally:
         if whole:
             agent.end()
-        else:  # given up half-way
+        else:  # abandoned half-way
             monitor.end_episode(counted=False)
-    return Course(step, total, terminated, truncated, calls, called, overruled)
+    return Outcome(step, total, terminated, truncated, calls, called, overruled)
 
 
-def _told(question: Question, proposed: Any, taken: Any, *, asked: bool) -> dict[str, Any]:
-    """What `info["oversight"]` holds."""
-    decision = question.decision
-    return {
-        "margin": decision.margin,
-        "proxy": decision.proxy,
-        "call": decision.call,
-        "began": decision.began,
-        "outside": decision.outside,
-        "void": decision.void,
-        "why": decision.why,
+def _oversight_info(
+    decision: Decision, proposed: Any, taken: Any, *, asked: bool
+) -> dict[str, Any]:
+    """Return what `info["oversight"]` holds."""
+    names = ("margin", "proxy", "call", "began", "outside", "void", "why")
+    return {name: getattr(decision, name) for name in names} | {
         "asked": asked,
         "proposed": proposed,
         "taken": taken,

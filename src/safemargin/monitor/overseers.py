@@ -26,14 +26,14 @@ Env = gym.Env[Any, Any]
 
 
 class OtherPolicy:
-    """Another policy acts, greedily; it must not need a memory, since it sees only some steps."""
+    """Another policy acts greedily; it must not be recurrent, because it sees only some steps."""
 
     def __init__(self, policy: Any, *, kind: Any = None) -> None:
         self.policy = load_policy(policy, kind=kind)
         if self.policy.initial_memory(1) is not None:
             raise InvalidInput(
                 f"policy {self.policy.description} is recurrent and would have to see every step; "
-                "an overseer is asked only when there is a call"
+                "an overseer is asked only during calls"
             )
 
     def __call__(self, observation: Any, scores: Array, decision: Decision, env: Env) -> Any:
@@ -42,11 +42,11 @@ class OtherPolicy:
 
 
 class Lookahead:
-    """Tries each action in the environment itself, lets the policy go on, and takes the best.
+    """Tries each action in the environment itself, follows the policy from there, takes the best.
 
-    The state is saved before and restored after, so the environment must be one whose snapshots
-    the doctor trusts. Where the environment is random, `trials` futures of each action are tried,
-    the same ones for every action; they are not the one that will happen. Ties go to the agent's
+    The state is saved before and restored afterwards, so the environment must be one whose
+    snapshots the doctor trusts. Where the environment is random, `trials` futures of each action
+    are tried, the same for every action; the real future is none of them. Ties go to the agent's
     own action.
     """
 
@@ -67,8 +67,8 @@ class Lookahead:
         self.policy = load_policy(policy, kind=kind)
         if self.policy.initial_memory(1) is not None:
             raise InvalidInput(
-                f"policy {self.policy.description} is recurrent; a lookahead does not know what it "
-                "remembers"
+                f"policy {self.policy.description} is recurrent; a lookahead does not know its "
+                "memory"
             )
         self._trials = trials
         # The horizon is where γ^h falls to the accepted error.
@@ -76,7 +76,7 @@ class Lookahead:
             gamma=gamma, n_values=(1,), horizon_error=gamma ** (steps - 0.5), seed=seed
         )
         self._asked = 0
-        self.returns: Array = np.zeros(0)  # [actions] of the last question
+        self.returns: Array = np.zeros(0)  # [actions] at the last call
 
     def __call__(self, observation: Any, scores: Array, decision: Decision, env: Env) -> Any:
         space = env.action_space
@@ -102,14 +102,14 @@ class Lookahead:
         return int(space.start) + best
 
     def _future(self, number: int) -> Callable[[], np.random.Generator] | None:
-        """The stream of one of several futures; a single one is the environment's own."""
+        """Return the random stream of one of several futures; None: the environment's own."""
         if self._trials == 1:
             return None
         return partial(stream, self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked, number)
 
 
 class Terminal:
-    """A person at the keyboard: shows margin and scores, and asks for an action."""
+    """Shows margin and scores to a person at the keyboard, and asks for an action."""
 
     def __init__(
         self,
@@ -126,26 +126,26 @@ class Terminal:
         if isinstance(space, gym.spaces.Discrete):
             names = action_names(env, int(space.n))
             start = int(space.start)
-            for place, name in enumerate(names):
-                score = f"{scores[place]:.4g}" if np.ndim(scores) == 1 else ""
-                self._show(f"  {start + place:>3}  {name:<12} {score}")
+            for index, name in enumerate(names):
+                score = f"{scores[index]:.4g}" if np.ndim(scores) == 1 else ""
+                self._show(f"  {start + index:>3}  {name:<12} {score}")
         else:
             self._show(f"  actions: {space}; scores {np.round(scores, 4).tolist()}")
         while True:
             try:
                 text = self._ask("action (Enter: the agent's own) > ").strip()
             except EOFError:
-                return None
+                text = ""
             if not text:
                 return None
             action = _read_action(text, space)
             if action is not None:
                 return action
-            self._show(f"{text!r} is no action of {space}")
+            self._show(f"{text!r} is not an action of {space}")
 
 
 def action_names(env: Env, count: int) -> list[str]:
-    """What the environment calls its actions, [count]; empty texts where it does not say."""
+    """Return the environment's names of its actions, [count]; empty where it has none."""
     try:
         names = [str(name) for name in env.get_wrapper_attr("get_action_meanings")()]
     except AttributeError:
@@ -154,7 +154,7 @@ def action_names(env: Env, count: int) -> list[str]:
 
 
 def _read_action(text: str, space: gym.Space[Any]) -> Any:
-    """The action that a text means; None where it means none."""
+    """Return the action that a text stands for; None where it is none."""
     try:
         if isinstance(space, gym.spaces.Discrete):
             action: Any = int(text)

@@ -1,4 +1,4 @@
-"""What agents see, as small JPEG or PNG files."""
+"""Pictures that agents send, as small JPEG or PNG files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from safemargin.errors import InvalidInput
 
 WIDEST = 480
-"""Pixels; wider pictures are made smaller."""
+"""Pixels; wider pictures are scaled down."""
 
 
 def as_picture(given: Any) -> bytes:
-    """A JPEG or PNG file as it is; an array [height, width, 3] or [height, width] as JPEG."""
+    """Return a JPEG or PNG file as it is, an array [height, width(, 3)] of bytes as JPEG."""
     if isinstance(given, bytes | bytearray | memoryview):
         picture = bytes(given)
         if picture_kind(picture) is None:
@@ -37,7 +37,7 @@ def as_picture(given: Any) -> bytes:
 
 
 def picture_kind(picture: bytes) -> str | None:
-    """The media type, from the first bytes; None for anything but JPEG and PNG."""
+    """Return the media type, judged by the first bytes; None for anything but JPEG and PNG."""
     if picture[:3] == b"\xff\xd8\xff":
         return "image/jpeg"
     return "image/png" if picture[:8] == b"\x89PNG\r\n\x1a\n" else None

@@ -1,8 +1,8 @@
-"""An agent that runs elsewhere: reports its decisions to a watched fleet, and obeys who takes over.
+"""An agent that runs elsewhere: it reports to a watched fleet, and obeys whoever takes it over.
 
-Nothing in the control loop waits for the network: messages leave from a thread, and an agent that
-nobody has taken over acts at once. Whatever happens to the server or the network, the agent knows
-after `lost_after` seconds at the latest and does what `on_lost` says, until the server is back.
+Nothing in the control loop waits for the network: a thread sends the messages, and an agent that
+nobody has taken over acts at once. Whatever happens to the server or the network, the agent notices
+within `lost_after` seconds and does what `on_lost` says until the server is back.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.plain import finite_or_none
 from safemargin.errors import InvalidInput, MissingExtra, OverseerLost
+from safemargin.monitor.decisions import Decision
 from safemargin.monitor.notifications import is_address
 from safemargin.monitor.steering import LOOK_AGAIN, OnLost, Steering, check_on_lost
 
 LONGEST_QUEUE = 512
-"""Messages that wait to be sent; the oldest make room for the newest."""
+"""Messages waiting to be sent; when full, the oldest is dropped."""
 FASTEST_TRY, SLOWEST_TRY = 0.2, 5.0
 """Seconds between attempts to connect."""
 REPEAT = 1.0
-"""Seconds after which a question that waits is told again, should the server have forgotten it."""
+"""Seconds after which a waiting decision is sent again, in case the server has lost it."""
 
 
 class RemoteOverseer:
-    """Reports to `safemargin watch --remote`; where a person has taken over, acts as they say.
+    """Reports to `safemargin watch --remote`, and takes a person's actions once they take over.
 
-    Either as the overseer of `sm.Overseen`, or by `decide` in a loop of your own. It needs the
-    library websockets, which safemargin[web] brings.
+    Use it as the overseer of `sm.Overseen`, or call `decide` in your own loop. It needs the
+    library websockets, which safemargin[web] installs.
     """
 
     sees_all = True
-    """`Overseen` shows it every decision, not only calls."""
+    """`Overseen` asks it at every decision, not only during calls."""
 
     def __init__(
         self,
@@ -63,13 +64,15 @@ class RemoteOverseer:
     ) -> None:
         """`address`: http://host:port of the server. `token`: default SAFEMARGIN_TOKEN.
 
-        `on_lost`: without a word from the server for `lost_after` seconds, go on alone, hold
-        (return `hold_action`, or wait if that is None) or stop (raise OverseerLost). `patience`:
-        a person who has taken over and does not act for so many seconds is passed over; None:
-        wait. `wait`: seconds that a call waits for somebody to take over. `dimensions`: of
-        continuous actions. `policy`: it or its identity, for the server to check its margins.
-        InvalidInput where the server refuses the agent; one that is away is not an error, and if
-        it refuses the agent later, that is in `last_error` and tried again.
+        `on_lost`: what to do after `lost_after` seconds without a message from the server:
+        continue alone ("go-on"), hold (return `hold_action`, or wait if that is None) or stop
+        (raise OverseerLost). `patience`: seconds to wait for the action of a person who has taken
+        over before the agent acts by itself; None: no limit. `wait`: seconds that a call waits for
+        somebody to take over. `dimensions`: of continuous actions. `policy`: the policy or its
+        identity, which the server compares with its margins.
+
+        Raises InvalidInput where the server refuses the agent. A server that is away is not an
+        error; if it refuses the agent later, `last_error` says why, and the agent tries again.
         """
         if not is_address(address, ("http", "https", "ws", "wss")):
             raise InvalidInput(f"the server's address must be like http://host:8718, got {address}")
@@ -88,11 +91,11 @@ class RemoteOverseer:
         self.sent = 0
         """Messages handed to the network."""
         self.dropped = 0
-        """Messages that gave way to newer ones while nothing could be sent."""
+        """Messages dropped while nothing could be sent."""
         self.acknowledged = 0
-        """Decisions that the server says it has."""
+        """Decisions that the server has confirmed."""
         self.last_error = ""
-        """What the server or the network complained of last."""
+        """The last error of the server or the network."""
         self.steering = Steering()
         self._hello = {
             "kind": "hello",
@@ -115,27 +118,31 @@ class RemoteOverseer:
         self._episode = self._step = 0
         self._pictured = -math.inf
         self._thread = threading.Thread(target=self._work, name=f"overseer {name}", daemon=True)
+        self._start()
+
+    def _start(self) -> None:
+        """Connect, and wait for the server's answer for `lost_after` seconds at most."""
         try:
             import websockets.sync.client  # noqa: F401
         except ImportError as error:
             raise MissingExtra("a remote overseer", extra="web") from error
         self._thread.start()
-        self._answered.wait(lost_after)
-        with self._answering:  # from here on no refusal is final
+        self._answered.wait(self.lost_after)
+        with self._answering:  # from now on, no refusal is final
             self._answered.set()
         if self._refused is not None:
             self.close()
-            raise InvalidInput(f"the server refuses {name!r}: {self._refused}")
+            raise InvalidInput(f"the server refuses {self.name!r}: {self._refused}")
 
     # -- the agent's side ----------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
-        """Whether nothing was heard from the server for `lost_after` seconds."""
+        """Whether the server has been silent for `lost_after` seconds."""
         return time.monotonic() - self._heard_at > self.lost_after
 
-    def __call__(self, observation: Any, scores: Any, decision: Any, env: Any) -> Any:
-        """As the overseer of `Overseen`: the person's action, or None for the agent's own."""
+    def __call__(self, observation: Any, scores: Any, decision: Decision, env: Any) -> Any:
+        """Return the person's action, or None for the agent's own: the overseer of `Overseen`."""
         row = np.asarray(scores)
         discrete = hasattr(env.action_space, "n") and row.ndim == 1
         start = int(getattr(env.action_space, "start", 0))
@@ -153,32 +160,32 @@ class RemoteOverseer:
         own: Any,
         *,
         scores: npt.ArrayLike | None = None,
-        decision: Any = None,
+        decision: Decision | None = None,
         picture: Any = None,
     ) -> Any:
-        """The action to take: the agent's `own`, or that of the person who has it.
+        """Return the action to take: the agent's `own`, or that of the person who has taken over.
 
-        `decision` is what a monitor here said; without one, the server's monitor looks at the
-        `scores`. `picture`: an array [height, width, 3] of bytes, or a JPEG or PNG file; it is
-        sent only where `wants_picture`. OverseerLost where the agent must stop.
+        `decision` comes from a monitor on the agent's side; without one, the server's monitor
+        judges the `scores`. `picture`: an array [height, width, 3] of bytes, or a JPEG or PNG
+        file; it is sent only where `wants_picture`. Raises OverseerLost where the agent must stop.
         """
         answered, action = self._ask(own, scores, decision, picture)
         return action if answered and action is not None else own
 
     @property
     def wants_picture(self) -> bool:
-        """Whether somebody looks, and the last picture is old enough for the next."""
+        """Whether somebody is watching and the next picture is due."""
         every = self.steering.picture_every
         return every is not None and time.monotonic() - self._pictured >= every
 
     def end_episode(self) -> None:
-        """The episode is over."""
+        """Report that the episode is over."""
         self._put(json.dumps({"kind": "ended", "episode": self._episode}))
         self._episode += 1
         self._step = 0
 
     def close(self) -> None:
-        """Say goodbye, and end."""
+        """Tell the server that the agent leaves, and disconnect."""
         if self._closing.is_set():
             return
         self._put(json.dumps({"kind": "left"}))
@@ -192,27 +199,24 @@ class RemoteOverseer:
     def __enter__(self) -> RemoteOverseer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _ask(self, own: Any, scores: Any, decision: Any, picture: Any) -> tuple[bool, Any]:
-        """(True, a person's action), or (False, None): the agent's own."""
+    def _ask(
+        self, own: Any, scores: Any, decision: Decision | None, picture: Any
+    ) -> tuple[bool, Any]:
+        """Return (True, a person's action), or (False, None) for the agent's own."""
         step, self._step = self._step, self._step + 1
         report = self._report(step, own, scores, decision)
         if picture is not None and self.wants_picture:
             self._show(step, picture)
-        told = self.steering.taken
-        self._put(json.dumps({**report, "waits": told}))
-        if decision is not None and decision.began and not told and self.wait:
+        reported = self.steering.taken
+        self._put(json.dumps({**report, "waits": reported}))
+        if decision is not None and decision.began and not reported and self.wait:
             self.steering.wait_for_person(self.wait, given_up=lambda: self.lost)
         while True:
             if self.steering.stopped is not None:
-                raise OverseerLost(f"{self.name} is to stop: {self.steering.stopped}")
+                raise OverseerLost(f"{self.name} must stop: {self.steering.stopped}")
             if self.lost or self._closing.is_set():
                 if self.on_lost == "go-on":
                     return False, None
@@ -229,9 +233,9 @@ class RemoteOverseer:
                 continue
             if not self.steering.taken:
                 return False, None
-            if not told:
+            if not reported:
                 self._put(json.dumps({**report, "waits": True}))
-            told = False
+            reported = False
             answered, action = self.steering.wait(
                 self._episode,
                 step,
@@ -243,24 +247,17 @@ class RemoteOverseer:
             if self.patience is not None and self.steering.taken and not self.lost:
                 return False, None
 
-    def _report(self, step: int, own: Any, scores: Any, decision: Any) -> dict[str, Any]:
+    def _report(
+        self, step: int, own: Any, scores: Any, decision: Decision | None
+    ) -> dict[str, Any]:
         report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
         if scores is not None:
-            report["scores"] = [_finite(value) for value in np.ravel(scores).tolist()]
+            report["scores"] = [finite_or_none(value) for value in np.ravel(scores).tolist()]
         if own is not None:
             given = np.asarray(own)
             report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
         if decision is not None:
-            told = decision.call or decision.outside or decision.void
-            report |= {
-                "margin": int(decision.margin),
-                "proxy": _finite(float(decision.proxy)),
-                "call": bool(decision.call),
-                "outside": bool(decision.outside),
-                "muted": bool(decision.muted),
-                "void": bool(decision.void),
-                "why": decision.why if told else "",
-            }
+            report |= decision.report()
         return report
 
     def _show(self, step: int, picture: Any) -> None:
@@ -275,7 +272,7 @@ class RemoteOverseer:
         names = action_names(env, count)
         self._hello["first_action"] = start
         self._hello["action_names"] = [
-            name or f"action {start + place}" for place, name in enumerate(names)
+            name or f"action {start + index}" for index, name in enumerate(names)
         ]
         self._put(json.dumps({**self._hello, "kind": "about"}))
 
@@ -292,7 +289,7 @@ class RemoteOverseer:
                     continue
 
     def _forget(self) -> None:
-        """What could not be told in time is of no use to anybody who watches now."""
+        """Drop what was queued while disconnected: it is of no use to anybody watching now."""
         while self._outgoing.qsize() > 1 and not self._closing.is_set():
             self._outgoing.get_nowait()
             self.dropped += 1
@@ -300,13 +297,13 @@ class RemoteOverseer:
     # -- the network's side --------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Connect, talk, and connect again, until the end."""
+        """Connect, and connect again whenever the connection is lost, until closed."""
         pause = FASTEST_TRY
         while not self._closing.is_set() and self._refused is None:
             began = time.monotonic()
             try:
                 self._talk()
-            except Exception as error:  # noqa: BLE001  whatever it is, the agent must not notice
+            except Exception as error:  # noqa: BLE001  whatever it is, it must not disturb the agent
                 self._note(error)
             if time.monotonic() - began > SLOWEST_TRY:
                 pause = FASTEST_TRY
@@ -336,7 +333,7 @@ class RemoteOverseer:
                 except queue.Empty:
                     continue
                 if message is None:
-                    reader.join(1.0)  # the server says goodbye, too
+                    reader.join(1.0)  # the server closes the connection
                     return
                 connection.send(message)
                 self.sent += 1
@@ -348,12 +345,12 @@ class RemoteOverseer:
                 message = json.loads(text)
                 kind = message.get("kind")
                 welcome = welcome or kind == "welcome"
-                if welcome:  # a server that refuses the agent is as good as lost
+                if welcome:  # a server that refuses the agent counts as lost
                     self._heard_at = time.monotonic()
                 if kind == "welcome":
-                    # What the last connection said is no longer sure; the server says it anew.
+                    # What the last connection said may be outdated; the server repeats what holds.
                     if not message.get("taken"):
-                        self.steering.heard({"kind": "free"})
+                        self.steering.receive({"kind": "free"})
                     self._answered.set()
                 elif kind == "beat":
                     self.acknowledged = int(message.get("decisions", 0))
@@ -362,7 +359,7 @@ class RemoteOverseer:
                     if kind == "closed":
                         self._refuse()
                 else:
-                    self.steering.heard(message)
+                    self.steering.receive(message)
         except Exception as error:  # noqa: BLE001
             self._note(error)
         finally:
@@ -378,12 +375,8 @@ class RemoteOverseer:
         self.last_error = f"{type(error).__name__}: {error}"
 
     def _refuse(self) -> None:
-        """Final while the constructor waits; later on, a name or token may be put right again."""
+        """Give up while the constructor waits; later, a name or token may be corrected."""
         with self._answering:
             if not self._answered.is_set():
                 self._refused = self.last_error
                 self._answered.set()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

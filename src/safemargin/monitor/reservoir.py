@@ -1,4 +1,4 @@
-"""One decision of each live episode, each as likely as any other, in the order episodes began."""
+"""Reservoir sampling: one random decision of each live episode, in the order episodes began."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats
-from safemargin.core.seeding import Purpose, stream
+from safemargin.core.seeding import Purpose, plain_generator, stream
 
 
-def fresh(key: int, seed: int | None) -> np.random.Generator:
-    """A generator of one's own, apart from those of a fit; without a seed, different every time."""
-    return np.random.default_rng() if seed is None else stream(seed, Purpose.MONITOR, key)
+def new_generator(key: int, seed: int | None) -> np.random.Generator:
+    """Return a generator of the monitor's own; without a seed, it differs every time."""
+    return plain_generator(None) if seed is None else stream(seed, Purpose.MONITOR, key)
 
 
-class SingleDraws:
-    """Of one agent."""
+class Reservoir:
+    """Keeps one decision of the current episode of one agent."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._seen = 0
         self._kept = 0.0
-        self._uniform = random.Random(seed).random  # ten times as quick as Numpy's for one number
+        self._uniform = random.Random(seed).random  # for one number, ten times as fast as NumPy's
 
     def see(self, proxy: float) -> int:
-        """One more decision; how many the episode has by now."""
+        """Add one decision; return how many the episode has so far."""
         self._seen += 1
         if self._uniform() * self._seen < 1:
             self._kept = proxy
         return self._seen
 
     def end(self, *, counted: bool) -> list[float]:
-        """The episode is over: its value, or none where it is not to count."""
+        """End the episode; return its value, or nothing where it does not count."""
         values = [self._kept] if counted and self._seen else []
         self._seen = 0
         return values
 
 
-class ManyDraws:
-    """Of many agents.
+class FleetReservoir:
+    """Keeps one decision of the current episode of each of many agents.
 
-    Short episodes end first, so taking values as they come would prefer them. Every episode draws
-    a ticket when it begins, and values are handed on in the order of the tickets.
+    Short episodes end first, so taking values as they come would favour them. Every episode gets a
+    ticket when it begins, and values are handed on in the order of the tickets.
     """
 
     def __init__(self, agents: int, seed: int | None = None) -> None:
@@ -51,13 +51,13 @@ class ManyDraws:
         self.kept: Floats = np.zeros(agents)  # [agents]
         self._uniforms: Floats = np.zeros(agents)  # [agents]
         self._taken = np.zeros(agents, dtype=bool)  # [agents]
-        self._generator = fresh(2, seed)
+        self._generator = new_generator(2, seed)
         self._tickets = np.arange(agents)  # [agents]
         self._next_ticket, self._expected = agents, 0
         self._waiting: dict[int, float | None] = {}
 
     def see(self, proxies: Floats, usable: npt.NDArray[np.bool_]) -> None:
-        """One more decision of each agent whose proxy is usable; both [agents]."""
+        """Add one decision of each agent whose proxy is usable; both [agents]."""
         np.add(self._seen, usable, out=self._seen)
         self._generator.random(out=self._uniforms)
         np.multiply(self._uniforms, self._seen, out=self._uniforms)
@@ -66,7 +66,7 @@ class ManyDraws:
         np.copyto(self.kept, proxies, where=self._taken)
 
     def end(self, agents: Iterable[int], *, counted: bool) -> list[float]:
-        """These agents' episodes are over: the values that can now be handed on."""
+        """End these agents' episodes; return the values that can now be handed on."""
         for agent in agents:
             whole = counted and self._seen[agent] > 0
             kept = float(self.kept[agent]) if whole else None

@@ -1,39 +1,35 @@
-"""Hindsight: a study's episodes gone through once more as a monitor would have.
+"""Oversight in hindsight: what a monitor would have done in the episodes of a study.
 
 A study holds the proxy at every step of its episodes. Each episode is judged by margins that were
-fitted without it and without its like.
+fitted without it and without similar ones.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from safemargin.core.records import Floats, Tuples
+from safemargin.core.records import EpisodeKey, Tuples
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import Estimand
-from safemargin.margins.fitting import NoBound, fit_margins
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand
+from safemargin.margins.fitting import NoBound, margins_from_sample
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.monitor.attention import (
     Attention,
-    Integers,
     PastEpisode,
     attention_row,
     within_budget,
 )
-from safemargin.study.blobs import unpack
 from safemargin.study.grouping import group_labels
-from safemargin.study.store import Store
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
 
 FOLDS = 5
-
-Key = tuple[str, int, int]  # phase, episode, life
 
 
 def simulate_oversight(
@@ -49,11 +45,11 @@ def simulate_oversight(
     proxy: str | None = None,
     estimand: Estimand = "mean",
 ) -> Attention:
-    """Calls against losses caught for each threshold, over all episodes of a study.
+    """Return what calling at each threshold would have cost and caught in a study's episodes.
 
-    `budget`: the share of decisions that people can look at. `within`: how many decisions before
-    an event a call still counts. `rate`: decisions a second of one agent. Calls end as a monitor
-    ends them by default: at the next larger n than `call_at`.
+    `budget`: the share of decisions that people can attend to. `within`: a call counts up to this
+    many decisions before an event. `rate`: decisions per second of one agent. Calls end as a
+    monitor ends them by default: at the next measured n above `call_at`.
     """
     _check(budget, within, rate, agents)
     whole = study.fit(confidence, method=method, proxy=proxy, estimand=estimand)
@@ -61,21 +57,19 @@ def simulate_oversight(
         tolerances = typical_tolerances(whole.bound.upper)
     chosen = tuple(float(tolerance) for tolerance in tolerances)
     if not chosen:
-        raise InvalidInput("give one tolerance or more, or None for typical ones; there is none")
+        raise InvalidInput("tolerances is empty; give one or more, or None for typical ones")
     if not all(tolerance >= 0 for tolerance in chosen):
         raise InvalidInput(f"the tolerance must be at least 0, got {min(chosen):g}")
     tuples = study.tuples(whole.proxy, estimand=estimand)
     notes = list(whole.notes)
-    keys, folds = _folds(study)
-    fits = _fit_folds(study, tuples, keys, folds, confidence, method, estimand, notes)
-    held_out = fits is not None
-    fold_of = dict(zip(keys, folds.tolist(), strict=True))
-    episodes = _past_episodes(study, whole, fold_of, fits, chosen)
+    fold_of = _folds(study)
+    fits = _fit_folds(study, tuples, fold_of, confidence, method, estimand, notes)
+    episodes = _past_episodes(study, whole, tuples, fold_of, fits, chosen)
     rows = tuple(
         attention_row(
-            episodes, place, tolerance, whole.n_values, column, within, rate * 3600, agents
+            episodes, index, tolerance, whole.n_values, column, within, rate * 3600, agents
         )
-        for place, tolerance in enumerate(chosen)
+        for index, tolerance in enumerate(chosen)
         for column in range(len(whole.n_values))
     )
     distinct = len({episode.fingerprint for episode in episodes})
@@ -92,7 +86,7 @@ def simulate_oversight(
         episodes=len(episodes),
         distinct_episodes=distinct,
         decisions=sum(len(episode.margins[0]) for episode in episodes),
-        held_out=held_out,
+        held_out=fits is not None,
         proxy=whole.proxy,
         confidence=confidence,
         method=method,
@@ -112,53 +106,43 @@ def _check(budget: float | None, within: int, rate: float, agents: int) -> None:
         raise InvalidInput(f"agents must be at least 1, got {agents}")
 
 
-def _folds(study: Study) -> tuple[list[Key], Integers]:
-    """All episodes, and for each of them a fold: the same for what belongs together."""
-    rows = study.store.query("SELECT phase, episode, life FROM episodes ORDER BY 1, 2, 3")
-    keys: list[Key] = [(row[0], row[1], row[2]) for row in rows]
+def _folds(study: Study) -> dict[EpisodeKey, int]:
+    """Assign a fold to every episode; similar episodes share one."""
+    keys = list(study.store.fingerprints())
     _, group = np.unique(group_labels(study.store, keys), return_inverse=True)
-    return keys, np.asarray(group % FOLDS, dtype=np.int64)
+    return dict(zip(keys, (group % FOLDS).tolist(), strict=True))
 
 
 def _fit_folds(
     study: Study,
     tuples: Tuples,
-    keys: Sequence[Key],
-    folds: Integers,
+    fold_of: Mapping[EpisodeKey, int],
     confidence: float,
     method: str,
     estimand: Estimand,
     notes: list[str],
 ) -> list[Margins] | None:
-    """Margins without the moments of each fold; None where too few are left for that."""
-    fold_of = {key[:2]: fold for key, fold in zip(keys, folds.tolist(), strict=True)}
-    moments = zip(tuples.phases.tolist(), tuples.indices.tolist(), strict=True)
-    fold = np.array([fold_of[moment] for moment in moments], dtype=np.int64)
-    losses = tuples.losses(estimand)
+    """Return margins fitted without each fold; None where too few moments are left for that."""
+    fold = np.array([fold_of[key] for key in tuples.keys], dtype=np.int64)
     fits = []
     for left_out in range(FOLDS):
-        rest = fold != left_out
         try:
+            sample = Sample.from_tuples(tuples, estimand, moments=fold != left_out)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoBound)
                 fits.append(
-                    fit_margins(
-                        tuples.proxies[rest],
-                        losses[rest],
-                        tuples.n_values,
+                    margins_from_sample(
+                        sample,
                         confidence,
                         method,
-                        natural=tuples.phases[rest] == "natural",
-                        groups=None if tuples.groups is None else tuples.groups[rest],
-                        estimand=estimand,
-                        minimum_bandwidth=study.minimum_bandwidth,
                         natural_proxies=(),
+                        minimum_bandwidth=study.minimum_bandwidth,
                     )
                 )
         except InvalidInput as error:
             notes.append(
                 "the margins have seen the episodes they are judged on, which flatters them: "
-                f"without a fifth of the moments there is no fit ({error})"
+                f"without a fifth of the moments, none can be fitted ({error})"
             )
             return None
     return fits
@@ -167,51 +151,35 @@ def _fit_folds(
 def _past_episodes(
     study: Study,
     whole: Margins,
-    fold_of: dict[Key, int],
+    tuples: Tuples,
+    fold_of: Mapping[EpisodeKey, int],
     fits: list[Margins] | None,
     tolerances: Sequence[float],
 ) -> list[PastEpisode]:
-    """Every episode with the margins of each decision."""
-    measured = _measured(study.store, whole.n_values)
+    """Return every episode with the margin at each decision."""
+    measured = {
+        key: (int(step), losses)
+        for key, step, losses in zip(tuples.keys, tuples.steps, tuples.criticalities, strict=True)
+        if key.phase == "natural"
+    }
     episodes = []
-    for phase, episode, life, opening, ended, fingerprint, rewards, proxies in study.store.query(
-        "SELECT phase, episode, life, opening, ended, fingerprint, rewards, proxies FROM episodes "
-        "JOIN episode_proxies USING (phase, episode, life) WHERE proxy = ? ORDER BY 1, 2, 3",
-        whole.proxy,
-    ):
-        values = unpack(proxies)[opening:]
+    for trace in study.store.proxy_traces(whole.proxy):
+        values = trace.values[trace.opening :]
         if not len(values):
             continue
-        margins = whole if fits is None else fits[fold_of[phase, episode, life]]
-        step, losses = measured.get((phase, episode, life), (None, None))
+        margins = whole if fits is None else fits[fold_of[trace.key]]
+        step, losses = measured.get(trace.key, (None, None))
+        rewards = study.store.rewards(trace.key)[trace.opening :]
         episodes.append(
             PastEpisode(
                 margins=[
                     np.asarray(margins.lookup(values, tolerance).margin) for tolerance in tolerances
                 ],
-                fingerprint=fingerprint,
-                terminated=ended == "terminated",
-                setbacks=np.flatnonzero(unpack(rewards)[opening:] < 0),
-                moment=None if step is None else step - opening,
+                fingerprint=trace.fingerprint,
+                terminated=trace.ended == "terminated",
+                setbacks=np.flatnonzero(rewards < 0),
+                moment=None if step is None else step - trace.opening,
                 losses=losses,
             )
         )
     return episodes
-
-
-def _measured(store: Store, n_values: Sequence[int]) -> dict[Key, tuple[int, Floats]]:
-    """The step and the mean losses [n] of each natural moment that is measured for every n."""
-    losses: dict[Key, list[float]] = {}
-    steps: dict[Key, int] = {}
-    for phase, episode, life, step, loss in store.query(
-        "SELECT phase, episode, life, step, criticality FROM estimates "
-        "JOIN moments USING (phase, episode, life) WHERE phase = 'natural' "
-        "ORDER BY phase, episode, life, n"
-    ):
-        losses.setdefault((phase, episode, life), []).append(loss)
-        steps[phase, episode, life] = step
-    return {
-        key: (steps[key], np.array(found))
-        for key, found in losses.items()
-        if len(found) == len(n_values)
-    }

@@ -1,4 +1,4 @@
-"""An agent's side of being taken over: what it has heard, and waiting for a person's action."""
+"""An agent's side of a takeover: the server's messages, and waiting for a person's action."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any, Literal, get_args
 from safemargin.errors import InvalidInput, did_you_mean
 
 OnLost = Literal["go-on", "hold", "stop"]
-"""What an agent does when whoever oversees it is lost: act by itself, wait, or end."""
+"""What an agent does when its overseer is lost: act by itself, wait, or stop."""
 
 LOOK_AGAIN = 0.05
-"""Seconds between looks at whether somebody is still there."""
+"""Seconds between checks whether somebody is still there."""
 
 
 def check_on_lost(value: str) -> OnLost:
-    """InvalidInput where it is none of the three."""
+    """Return the value; InvalidInput where it is none of the three."""
     if value not in get_args(OnLost):
         raise InvalidInput(f"on_lost={value!r} is unknown; {did_you_mean(value, get_args(OnLost))}")
     return value  # type: ignore[return-value]
 
 
 class Steering:
-    """What the server has told one agent. Messages come from one thread, questions from another."""
+    """What the server wants of one agent. One thread receives messages, another one waits."""
 
     def __init__(self) -> None:
         self.taken = False
-        """Whether a person has the agent."""
+        """Whether a person has taken the agent over."""
         self.by = ""
-        """Who."""
+        """The person's name."""
         self.stopped: str | None = None
-        """Why the agent was told to stop."""
+        """Why the agent must stop; None while it need not."""
         self.picture_every: float | None = None
-        """Seconds between pictures that somebody wants to see; None: nobody."""
+        """Seconds between pictures; None while nobody watches."""
         self._answer: tuple[int, int, Any] | None = None  # episode, step, action
         self._changed = threading.Condition()
 
-    def heard(self, message: Mapping[str, Any]) -> None:
-        """Take in one message of the server; an unknown one is passed over."""
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Take in one message of the server; unknown ones are ignored."""
         kind = message.get("kind")
         with self._changed:
             if kind == "taken":
@@ -52,16 +52,16 @@ class Steering:
                 every = message.get("every")
                 self.picture_every = None if every is None else float(every)
             elif kind == "stop":
-                self.stopped = str(message.get("why", "it was told to stop"))
+                self.stopped = str(message.get("why", "the server stopped it"))
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let a question that waits look again."""
+        """Make whoever waits check again."""
         with self._changed:
             self._changed.notify_all()
 
     def wait_for_person(self, seconds: float, *, given_up: Callable[[], bool]) -> bool:
-        """Whether somebody takes the agent over within so many seconds."""
+        """Return whether somebody takes the agent over within this many seconds."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while not self.taken and self.stopped is None and not given_up():
@@ -79,10 +79,10 @@ class Steering:
         given_up: Callable[[], bool],
         patience: float | None = None,
     ) -> tuple[bool, Any]:
-        """(True, the person's action); (False, None) once the agent is to act by itself.
+        """Return (True, the person's action), or (False, None) once the agent is to act by itself.
 
-        That is: it was handed back, told to stop, `given_up()`, or nobody acted for `patience`
-        seconds.
+        That is once it is handed back or stopped, `given_up()` is true, or nobody has acted for
+        `patience` seconds.
         """
         deadline = None if patience is None else time.monotonic() + patience
         with self._changed:

@@ -1,4 +1,10 @@
-"""Trained agents behind one protocol: adapters, batching, actions, proxies and the bundled zoo."""
+"""Trained agents behind one protocol: observations in, action scores out.
+
+`base` holds the protocol and `loading` finds the adapter for what a user names: `onnx`, `torch`,
+`sb3` or `function`, one module per library. `batching` and `checks` keep scores repeatable and
+well-formed, `identity` hashes an agent, `actions` turns scores into actions, `proxies` turns them
+into proxy values, and `zoo` holds the bundled agents.
+"""
 
 from __future__ import annotations
 

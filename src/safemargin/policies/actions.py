@@ -1,4 +1,4 @@
-"""From uniform draws to random actions, and from a policy's scores to its action."""
+"""Random actions from uniform numbers, and a policy's action from its scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_] | None
 class RandomActions:
     """Uniformly random actions of one action space, each made from `width` numbers in [0, 1).
 
-    Going through uniform numbers keeps one stream usable under any legal-action mask.
+    Uniform numbers let the same stream be used under any mask of legal actions.
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
@@ -42,7 +42,7 @@ class RandomActions:
             )
 
     def __call__(self, uniforms: npt.NDArray[np.float64], mask: Mask = None) -> Any:
-        """The action for `width` uniform numbers; under a mask only legal ones, equally likely."""
+        """Return the action for `width` uniform numbers; with a mask, one of the legal actions."""
         space = self.space
         if isinstance(space, gym.spaces.Discrete):
             if mask is None:
@@ -66,7 +66,7 @@ class RandomActions:
 
 
 class PolicyActions:
-    """The action that the policy under test takes, given its scores."""
+    """Chooses the action of the policy under test, given its scores."""
 
     def __init__(self, space: gym.Space[Any], kind: ScoreKind, settings: Settings) -> None:
         self.space = space
@@ -102,7 +102,7 @@ class PolicyActions:
         generator: np.random.Generator | None = None,
         mask: Mask = None,
     ) -> Any:
-        """The chosen action; a generator is needed unless the choice is deterministic."""
+        """Return the chosen action; a generator is needed unless the choice is deterministic."""
         noise = self.draw(generator)
         if noise is not None and self.choice == "sampled":
             return self._sample(scores, noise, mask)
@@ -115,7 +115,7 @@ class PolicyActions:
         return self._clip(scores[0] if self.kind == "gaussian" else scores)
 
     def draw(self, generator: np.random.Generator | None) -> Floats | None:
-        """What chance contributes to one choice, whatever the scores; None: nothing this time."""
+        """Draw the random numbers of one choice, whatever the scores; None: it needs none."""
         if self.deterministic:
             return None
         if generator is None:

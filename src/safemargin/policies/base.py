@@ -1,4 +1,4 @@
-"""What a policy is to safemargin: observations in, action scores out."""
+"""The protocol of policies: observations in, action scores out."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Memory = tuple[npt.NDArray[Any], ...] | None
 """A recurrent policy's state: arrays [batch, ...], never changed in place; None without one."""
 
 Observations = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
-"""A batch: an array [batch, ...], or for Dict spaces one such array a key."""
+"""A batch: an array [batch, ...], or for Dict spaces one such array per key."""
 
 
 class NotNormalised(UserWarning):
-    """A policy was trained on observations that somebody normalised, and does not do so itself."""
+    """A policy was trained on normalised observations but does not normalise them itself."""
 
 
 class Policy(ABC):
@@ -42,31 +42,31 @@ class Policy(ABC):
     identity: str
     """A hash of what decides the scores, e.g. 'sha256:…' over the weights."""
     description: str
-    """For people: the file or the function it came from."""
+    """The file or the function it came from, for people to read."""
     uses_mask: bool = False
-    """Whether illegal actions are hidden from the action choice where the environment says so."""
+    """Whether the action choice leaves out the actions that the environment calls illegal."""
 
     @abstractmethod
     def scores(
         self, observations: Observations, memory: Memory = None
     ) -> tuple[npt.NDArray[np.float32], Memory]:
-        """Scores for a batch, and the memory after it."""
+        """Return the scores for a batch, and the memory after it."""
 
     def initial_memory(self, batch: int) -> Memory:
-        """The memory at the start of an episode."""
+        """Return the memory at the start of an episode."""
         return None
 
     def widen(self, space: gym.Space[Any], rows: int) -> int:
-        """Find out how many observations, up to `rows`, can be scored in one go; see `batching`."""
+        """Find out how many observations, up to `rows`, can be scored at once; see `batching`."""
         return 1
 
     def check(self, env: gym.Env[Any, Any]) -> None:
-        """Raise PolicyFault where the policy cannot act in this environment."""
+        """Raise PolicyFault if the policy cannot act in this environment."""
         check_by_probe(self, env)
 
 
 def batch_of(observations: Sequence[Any]) -> Observations:
-    """A batch of some observations, which are copied."""
+    """Copy observations into a batch."""
     first = observations[0]
     if isinstance(first, dict):
         return {name: np.stack([each[name] for each in observations]) for name in first}

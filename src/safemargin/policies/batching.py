@@ -1,9 +1,9 @@
-"""Scores that do not depend on the batch an observation travels in.
+"""Scores that do not depend on the batch an observation is part of.
 
-Matrix products of different sizes run through different kernels, whose sums differ in the last
-bits. A policy that is always asked with the same batch size cannot differ: every call is split
-into parts of `fixed_batch` rows, and the last part is padded. Where larger batches were seen to
-give the same bits (`widen`), they are not split.
+Matrix products of different sizes use different kernels, whose sums differ in the last bits. With
+one fixed batch size they cannot differ: every call is split into parts of `fixed_batch` rows, and
+the last part is padded. Where larger batches proved to give the same bits (`widen`), they are not
+split.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, told
+from safemargin.errors import InvalidInput, PolicyFault, errors_as
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.policies.checks import checked_scores
 
 WIDENED_BY = 64
-"""Random observations whose scores must not depend on the batch, before larger ones are used."""
+"""The number of random observations on which larger batches must prove to give the same bits."""
 
 
 class BatchedPolicy(Policy):
     """A policy whose `evaluate` sees only batches of `fixed_batch` rows."""
 
     fixed_batch: int | None = 1
-    """Rows per evaluation; None: the batch as it comes, for those who know it does not matter."""
+    """Rows per evaluation; None: batches as they come, where their size is known not to matter."""
 
     _widened = 1
 
     @abstractmethod
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
-        """Raw scores of one part, and the memory after it."""
+        """Return the raw scores of one part, and the memory after it."""
 
     def scores(
         self, observations: Observations, memory: Memory = None
@@ -65,12 +65,12 @@ class BatchedPolicy(Policy):
         return np.concatenate(scores), joined if memories else None
 
     def widen(self, space: gym.Space[Any], rows: int) -> int:
-        """Take batches of up to so many rows in one go where that changes no bit of any score.
+        """Evaluate up to this many rows at once where that changes no bit of any score.
 
-        Which kernel runs, and so in which order it adds up, depends on the shape of a batch but not
-        on its numbers: what is the same for random observations is the same for all. There must be
-        many of them, since sums of few numbers come out the same in most orders. A policy that
-        cannot take more rows than one at a time is left with that.
+        The shape of a batch, not its numbers, decides which kernel runs and in which order it adds
+        up: what holds for random observations holds for all. Many are needed, because sums of a
+        few numbers come out the same in most orders. A policy that takes only one row at a time
+        keeps doing so.
         """
         self._widened = 1
         if self.initial_memory(1) is not None or not isinstance(space, gym.spaces.Box):
@@ -96,14 +96,10 @@ class BatchedPolicy(Policy):
 def ask(
     policy: Policy, observations: Observations, memory: Memory
 ) -> tuple[npt.NDArray[np.float32], Memory]:
-    """Any policy's scores, examined, and its memory after them; what it raises is a PolicyFault."""
-    try:
+    """Return any policy's checked scores and its memory; its own errors become PolicyFault."""
+    with errors_as(PolicyFault, f"policy {policy.description}: scores() raised"):
         scores, after = policy.scores(observations, memory)
-    except SafemarginError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise PolicyFault(f"policy {policy.description}: scores() raised {told(error)}") from error
-    if isinstance(policy, BatchedPolicy):  # has examined them itself
+    if isinstance(policy, BatchedPolicy):  # has checked them itself
         return scores, after
     batch = batch_size(observations)
     return checked_scores(
@@ -112,14 +108,14 @@ def ask(
 
 
 def checked_fixed_batch(fixed_batch: int | None) -> int | None:
-    """A batch size that can be used, or InvalidInput."""
+    """Return a usable batch size, or raise InvalidInput."""
     if fixed_batch is not None and fixed_batch < 1:
         raise InvalidInput(f"fixed_batch must be at least 1, or None, got {fixed_batch}")
     return fixed_batch
 
 
 def batch_size(observations: Observations) -> int:
-    """How many observations a batch holds."""
+    """Return the number of observations in a batch."""
     array = next(iter(observations.values())) if isinstance(observations, dict) else observations
     if np.ndim(array) == 0:
         raise PolicyFault("observations come in batches: expected [batch, ...], got one number")
@@ -127,7 +123,7 @@ def batch_size(observations: Observations) -> int:
 
 
 def _padded(start: int, size: int, batch: int) -> npt.NDArray[np.intp]:
-    """The rows of the last part; past the end the last row is repeated."""
+    """Return the rows of the last part; the last row is repeated as padding."""
     return np.minimum(np.arange(start, start + size), batch - 1)
 
 

@@ -1,4 +1,4 @@
-"""Whether scores and spaces are what a policy's kind promises."""
+"""Checks that scores and spaces are what a policy's kind promises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import PolicyFault, SafemarginError, told
+from safemargin.errors import PolicyFault, errors_as
 
 if TYPE_CHECKING:
     from safemargin.policies.base import Observations, Policy, ScoreKind
@@ -25,14 +25,14 @@ SHAPES: dict[str, str] = {
 def checked_scores(
     raw: Any, *, kind: ScoreKind, batch: int, description: str
 ) -> npt.NDArray[np.float32]:
-    """The scores as finite float32 in the shape of their kind, or a PolicyFault."""
+    """Return finite float32 scores in the shape of their kind, or raise PolicyFault."""
     try:
         with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
             scores = np.asarray(raw, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise PolicyFault(
             f"policy {description}: expected {kind} scores {SHAPES[kind]}, "
-            f"got {type(raw).__name__} that is no array of numbers ({error})"
+            f"got {type(raw).__name__} that is not an array of numbers ({error})"
         ) from error
     well_formed = (
         scores.ndim == (3 if kind == "gaussian" else 2)
@@ -55,7 +55,7 @@ def checked_scores(
 
 
 def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Observations:
-    """Observations of a space, drawn without touching the space's own random generator."""
+    """Draw observations of a space without touching the space's own random generator."""
     own = copy.deepcopy(space)
     own.seed(seed)
     samples = [own.sample() for _ in range(batch)]
@@ -65,7 +65,7 @@ def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Obs
         return np.stack([np.asarray(sample) for sample in samples])
     except ValueError as error:
         raise PolicyFault(
-            f"observations of {space} make no array; flatten them "
+            f"observations of {space} do not form an array; flatten them "
             "(gymnasium.wrappers.FlattenObservation)"
         ) from error
 
@@ -77,7 +77,7 @@ def check_observation_space(
     shape: tuple[int | None, ...],
     dtype: np.dtype[Any] | None = None,
 ) -> None:
-    """Compare an environment's observations with what the policy takes; None: any size."""
+    """Compare an environment's observations with what the policy takes; None means any size."""
     got = space.shape
     fits = (
         got is not None
@@ -104,49 +104,35 @@ def check_observation_space(
 def check_action_space(policy: Policy, space: gym.Space[Any], scored: int | None = None) -> None:
     """Compare an environment's actions with the policy's kind and number of scores."""
     name = f"policy {policy.description}"
-    if policy.kind in ("q", "logits"):
-        if not isinstance(space, gym.spaces.Discrete):
-            raise PolicyFault(
-                f"{name}: {policy.kind} scores need a Discrete action space, "
-                f"got {_shape_text(space)} from the environment"
-            )
-        if scored is not None and scored != int(space.n):
-            raise PolicyFault(
-                f"{name}: expected an environment with {scored} actions, one for each score, "
-                f"got {int(space.n)}"
-            )
-        return
-    if not isinstance(space, gym.spaces.Box):
+    discrete = policy.kind in ("q", "logits")
+    if not isinstance(space, gym.spaces.Discrete if discrete else gym.spaces.Box):
         raise PolicyFault(
-            f"{name}: {policy.kind} scores need a Box action space, "
-            f"got {_shape_text(space)} from the environment"
+            f"{name}: {policy.kind} scores need a {'Discrete' if discrete else 'Box'} action "
+            f"space, got {_shape_text(space)} from the environment"
         )
-    if scored is not None and scored != int(np.prod(space.shape)):
-        raise PolicyFault(
-            f"{name}: expected an environment with {scored} action dimensions, "
-            f"got {int(np.prod(space.shape))}"
-        )
+    sized: Any = space
+    found = int(sized.n if discrete else np.prod(sized.shape))
+    if scored not in (None, found):
+        wanted = "actions, one for each score" if discrete else "action dimensions"
+        raise PolicyFault(f"{name}: expected an environment with {scored} {wanted}, got {found}")
 
 
 def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
-    """Score one sample observation and compare what comes with the action space."""
+    """Score one sample observation and compare the scores with the action space."""
     check_action_space(policy, env.action_space)
     observations = sample_batch(env.observation_space)
-    try:
+    failure = (
+        f"policy {policy.description}: cannot score an observation of "
+        f"{_shape_text(env.observation_space)}:"
+    )
+    with errors_as(PolicyFault, failure):
         scores, _ = policy.scores(observations, policy.initial_memory(1))
-    except SafemarginError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise PolicyFault(
-            f"policy {policy.description}: cannot score an observation of "
-            f"{_shape_text(env.observation_space)}: {told(error)}"
-        ) from error
     scores = checked_scores(scores, kind=policy.kind, batch=1, description=policy.description)
     check_action_space(policy, env.action_space, int(scores.shape[-1]))
 
 
 def _shape_text(space: gym.Space[Any]) -> str:
-    """A space for an error text: 'Box of shape [4]', 'Discrete(6)'."""
+    """Describe a space in an error message: 'Box of shape [4]', 'Discrete(6)'."""
     if isinstance(space, gym.spaces.Box):
         return f"Box of shape {list(space.shape)}"
     if isinstance(space, gym.spaces.Dict):

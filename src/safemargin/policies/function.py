@@ -1,11 +1,11 @@
-"""A plain Python function as a policy: a batch of observations in, scores out."""
+"""A Python function as a policy: a batch of observations in, scores out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from safemargin.errors import PolicyFault, SafemarginError, told
+from safemargin.errors import PolicyFault, errors_as
 from safemargin.policies.base import Memory, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.identity import function_identity
@@ -14,7 +14,7 @@ from safemargin.policies.identity import function_identity
 class FunctionPolicy(BatchedPolicy):
     """Scores from `function(observations)`, which gets [batch, ...] and returns [batch, actions].
 
-    The identity is a best effort (`function_identity`); whoever knows better passes `identity`.
+    The identity is a best effort (`function_identity`); pass `identity` to replace it.
     """
 
     def __init__(
@@ -34,11 +34,5 @@ class FunctionPolicy(BatchedPolicy):
         self.description = description or f"{name} of {getattr(function, '__module__', '?')}"
 
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
-        try:
+        with errors_as(PolicyFault, f"policy {self.description}: the function raised"):
             return self.function(observations), None
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PolicyFault(
-                f"policy {self.description}: the function raised {told(error)}"
-            ) from error

@@ -1,4 +1,4 @@
-"""A hash of what decides a policy's scores: equal hashes, equal agents."""
+"""Hashes of what decides a policy's scores: equal hashes, equal agents."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from safemargin.core.former_names import recorded_class, recorded_module
+
 PREFIX = "sha256:"
 
 
@@ -19,7 +21,7 @@ class _Digest(Protocol):
 
 
 def file_identity(contents: Iterable[bytes]) -> str:
-    """Of a model file, and of the files its weights were moved out to."""
+    """Hash a model file together with the files that hold its external weights."""
     digest = hashlib.sha256()
     for content in contents:
         digest.update(content)
@@ -27,7 +29,7 @@ def file_identity(contents: Iterable[bytes]) -> str:
 
 
 def weights_identity(structure: Iterable[str], weights: Mapping[str, Any]) -> str:
-    """Of named arrays in the order of their names, and of the layers they belong to."""
+    """Hash named arrays, in the order of their names, and the layers they belong to."""
     digest = hashlib.sha256()
     for line in structure:
         digest.update(f"layer {line}\n".encode())
@@ -39,10 +41,11 @@ def weights_identity(structure: Iterable[str], weights: Mapping[str, Any]) -> st
 
 
 def function_identity(function: Any) -> str:
-    """Of a function's source, constants, defaults, closure and the globals it names.
+    """Hash a function's source, constants, defaults, closure and the globals it names.
 
-    Best effort: what is read from elsewhere when called (a file, a network, an object that is
-    neither numbers, text nor a container of them) is seen by its type alone.
+    This is a best effort. Of an object that is neither numbers, text nor a container of them, only
+    the class and the attributes are seen; of what is read during a call (a file, a network),
+    nothing.
     """
     digest = hashlib.sha256()
     _add(digest, function, seen={})
@@ -50,16 +53,16 @@ def function_identity(function: Any) -> str:
 
 
 def _add(digest: _Digest, value: Any, *, seen: dict[int, int]) -> None:
-    """Feed one value, of any kind, to the digest."""
+    """Add one value, of any kind, to the digest."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         digest.update(f"{type(value).__name__} {value!r}\n".encode())
         return
-    if id(value) in seen:  # a cycle or a shared value: by its number in the order of discovery
+    if id(value) in seen:  # a cycle or a shared value: its number in the order of discovery
         digest.update(f"again {seen[id(value)]}\n".encode())
         return
     seen[id(value)] = len(seen)
     if isinstance(value, types.ModuleType):
-        digest.update(f"module {value.__name__}\n".encode())
+        digest.update(f"module {recorded_module(value.__name__)}\n".encode())
     elif isinstance(value, np.ndarray | np.generic) or _is_tensor(value):
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
         digest.update(f"array {array.dtype.str} {array.shape}\n".encode())
@@ -89,7 +92,7 @@ def _add(digest: _Digest, value: Any, *, seen: dict[int, int]) -> None:
         _add_code(digest, value, seen=seen)
     else:
         kind = value if isinstance(value, type) else type(value)
-        digest.update(f"{kind.__module__}.{kind.__qualname__}\n{_source(kind)}\n".encode())
+        digest.update(f"{recorded_class(kind)}\n{_source(kind)}\n".encode())
         if not isinstance(value, type):
             _add(digest, getattr(value, "__dict__", None), seen=seen)
 
@@ -111,14 +114,14 @@ def _add_function(digest: _Digest, function: types.FunctionType, *, seen: dict[i
 
 
 def _add_code(digest: _Digest, code: types.CodeType, *, seen: dict[int, int]) -> None:
-    """Names and constants tell apart two lambdas on one line; byte code would tie to a Python."""
+    """Names and constants distinguish two lambdas on one line; bytecode depends on the Python."""
     digest.update(f"names {code.co_names} {code.co_varnames}\n".encode())
     for constant in code.co_consts:
         _add(digest, constant, seen=seen)
 
 
 def _global_names(code: types.CodeType) -> set[str]:
-    """The names that a function and the functions inside it look up."""
+    """Return the names that a function and the functions inside it look up."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -134,5 +137,5 @@ def _source(value: Any) -> str:
 
 
 def _is_tensor(value: Any) -> bool:
-    """Arrays of other libraries (JAX, PyTorch) that numpy can read."""
+    """Whether it is an array of another library (JAX, PyTorch) that numpy can read."""
     return hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape")

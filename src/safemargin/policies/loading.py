@@ -1,4 +1,4 @@
-"""From what a user names to a policy: files, objects, and text that points at them."""
+"""Finding the policy that a user names: a file, an object, or text that points to one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from safemargin.core.importing import locate, takes_no_arguments
-from safemargin.errors import InvalidInput, SafemarginError, did_you_mean, told
+from safemargin.errors import InvalidInput, did_you_mean, errors_as
 from safemargin.policies.base import Policy, ScoreKind
 
 NORMALIZED = "normalized"
@@ -28,11 +28,11 @@ def load_policy(
     identity: str | None = None,
     normalize: Any = None,
 ) -> Policy:
-    """The policy that a file, a text or an object stands for.
+    """Return the policy that a file, a text or an object stands for.
 
-    `kind` says what the scores mean where the source does not. `fixed_batch` is how many
-    observations are evaluated at once, always that many, so that scores do not depend on the
-    batch; None takes every batch as it comes. `identity` replaces the hash of the weights.
+    `kind` says what the scores mean where the source does not. Always exactly `fixed_batch`
+    observations are evaluated at once, so that scores do not depend on the batch; None takes every
+    batch as it comes. `identity` replaces the hash of the weights.
     `normalize` is for Stable-Baselines3 models trained under VecNormalize: the file with its
     statistics (which is unpickled) or the VecNormalize itself; False for one trained without.
     """
@@ -89,19 +89,15 @@ def _from_text(text: str, options: dict[str, Any]) -> Policy:
         )
     if ":" in text or suffix == ".py":
         return _from_object(locate(text, what="policy"), text, options)
-    there = "is not a kind of file it can read" if Path(text).exists() else "does not exist"
+    there = "is not a kind of file that can be read" if Path(text).exists() else "does not exist"
     raise InvalidInput(f"policy {text!r} {there}; name {FORMS}")
 
 
 def _from_object(source: Any, description: str | None, options: dict[str, Any]) -> Policy:
     if takes_no_arguments(source):
-        try:
+        name = description or getattr(source, "__qualname__", repr(source))
+        with errors_as(InvalidInput, f"policy {name}: making it failed:"):
             source = source()
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            name = description or getattr(source, "__qualname__", repr(source))
-            raise InvalidInput(f"policy {name}: making it failed: {told(error)}") from error
     if isinstance(source, Policy):
         _refuse_statistics(source.description, options)
         kind = options["kind"]
@@ -111,8 +107,8 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
             )
         return source
     if isinstance(source, str | Path):
-        return _from_text(str(source), options)  # a factory may answer with a file
-    # An object can only come from a library that is imported already.
+        return _from_text(str(source), options)  # a factory may return the name of a file
+    # An object of a library can exist only if the library is already imported.
     if "torch" in sys.modules:
         if "stable_baselines3" in sys.modules:
             from safemargin.policies.sb3 import Sb3Policy, is_sb3_model
@@ -146,7 +142,7 @@ def _refuse_statistics(name: str, options: dict[str, Any]) -> None:
 
 
 def _required_kind(source: Any, description: str | None, kind: ScoreKind | None) -> ScoreKind:
-    """A function or a network cannot be asked what its numbers mean."""
+    """Return what the scores of a function or a network mean, which only the user can know."""
     kind = kind or getattr(source, "kind", None)
     if kind is None:
         name = description or getattr(source, "__qualname__", type(source).__qualname__)

@@ -1,4 +1,4 @@
-"""A policy in an ONNX file, run by onnxruntime in a single thread."""
+"""Policies in ONNX files, run by onnxruntime in a single thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from safemargin.policies.checks import check_by_probe, check_observation_space
 from safemargin.policies.identity import file_identity
 
 KIND_KEY = "safemargin.kind"
-"""The metadata entry in which an ONNX file says what its scores mean."""
+"""The metadata entry of an ONNX file that says what its scores mean."""
 
 MEMORY_SUFFIX = "_out"
 """An input `x` whose new value comes out as `x_out` is a recurrent state."""
@@ -79,7 +79,7 @@ class OnnxPolicy(BatchedPolicy):
         metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self._read_inputs()
         self.kind, self._outputs = self._choose_outputs(kind, metadata)
-        # A graph made for one batch size can be asked with no other.
+        # A graph made for one batch size accepts no other.
         self.fixed_batch = self._static_batch or checked_fixed_batch(fixed_batch)
 
     def _open(self) -> None:
@@ -90,7 +90,7 @@ class OnnxPolicy(BatchedPolicy):
                 "reading an .onnx policy needs onnxruntime: pip install onnxruntime"
             ) from error
         options = onnxruntime.SessionOptions()
-        # One thread: workers are processes already, and sums keep their order.
+        # One thread: workers are processes anyway, and sums keep their order.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -140,7 +140,7 @@ class OnnxPolicy(BatchedPolicy):
     def _choose_outputs(
         self, kind: ScoreKind | None, metadata: Mapping[str, str]
     ) -> tuple[ScoreKind, list[str]]:
-        """What the scores mean, and which outputs hold them."""
+        """Return what the scores mean, and which outputs hold them."""
         memory = {name + MEMORY_SUFFIX for name in self._memory_names}
         names = [each.name for each in self._session.get_outputs() if each.name not in memory]
         known = {name: OUTPUT_NAMES[name.lower()] for name in names if name.lower() in OUTPUT_NAMES}
@@ -156,7 +156,7 @@ class OnnxPolicy(BatchedPolicy):
             kind = next(iter(known.values()))
         if kind is None:
             raise InvalidInput(
-                f"policy {self.description}: the outputs {', '.join(names)} do not tell what the "
+                f"policy {self.description}: the outputs {', '.join(names)} do not say what the "
                 "scores mean; pass --scores q or --scores logits (kind= in Python)"
             )
         if kind == "gaussian" and {"mean", "log_std"} <= set(names):
@@ -236,7 +236,7 @@ class OnnxPolicy(BatchedPolicy):
         check_by_probe(self, env)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A session cannot travel to another process; it is opened again from the bytes."""
+        """Leave out the session, which cannot be pickled; it is reopened from the bytes."""
         return {name: value for name, value in self.__dict__.items() if name != "_session"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -245,10 +245,10 @@ class OnnxPolicy(BatchedPolicy):
 
 
 def _external_files(path: Path, model: bytes) -> list[Path]:
-    """The files beside the model that hold its larger weights (ONNX 'external data').
+    """Return the files beside the model that hold its larger weights (ONNX 'external data').
 
-    Read from the protocol buffer's entries (key "location"), so that the onnx library is not
-    needed for it.
+    Their names are read from the protocol buffer's entries with the key "location", which does not
+    need the onnx library.
     """
     names = set()
     for match in re.finditer(rb"\x0a\x08location\x12([\x01-\x7f])", model):

@@ -1,7 +1,7 @@
-"""Action scores → proxy values: cheap numbers that tell how much an action matters (§ 2).
+"""Proxies: cheap numbers, computed from action scores, that say how much an action matters (§ 2).
 
-Higher always means more critical. A proxy sees the agent's own view only: its scores, the last
-observations, and, where it asks for them, the perturbation lengths n.
+Higher always means more critical. A proxy sees only what the agent sees: its scores, the last
+observations and, on request, the perturbation length n.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Array, Floats
-from safemargin.errors import InvalidInput, PolicyFault, SafemarginError, did_you_mean, told
+from safemargin.errors import InvalidInput, PolicyFault, did_you_mean, errors_as
 
 if TYPE_CHECKING:
     from safemargin.policies.base import ScoreKind
@@ -35,18 +35,18 @@ class Proxy:
     name: str
     function: Callable[..., Any]
     kinds: tuple[ScoreKind, ...]
-    """The kinds of scores it can be computed from."""
+    """The kinds of scores that it can be computed from."""
     description: str = ""
-    """With the unit: the label of an axis."""
+    """The label of an axis, with the unit."""
     history: int = 0
-    """How many of the last observations the function wants to see."""
+    """The number of last observations that the function needs."""
     per_n: bool = False
     """Whether the value depends on the perturbation length n."""
     vectorised: bool = False
 
     @property
     def label(self) -> str:
-        """For an axis: the description, or the name without one."""
+        """The label of an axis: the description, or the name where there is none."""
         return self.description or self.name
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ PROXIES: dict[str, Proxy] = {
         Proxy("certainty", certainty, ("logits", "gaussian"), "−entropy (nats)", vectorised=True),
     )
 }
-"""All proxies by name, the user's own included."""
+"""All proxies by name, including those that users registered."""
 
 _DEFAULTS: dict[str, str] = {
     "q": "q_range",
@@ -154,7 +154,7 @@ def register_proxy(
     history: int = 0,
     per_n: bool = False,
 ) -> Proxy:
-    """Add a proxy of one's own: `function(scores [actions], history, n or None) -> float`."""
+    """Add your own proxy: `function(scores [actions], history, n or None) -> float`."""
     if name in PROXIES:
         raise InvalidInput(f"a proxy called {name!r} exists already; choose another name")
     proxy = Proxy(name, function, tuple(kinds), description, history, per_n)
@@ -163,7 +163,7 @@ def register_proxy(
 
 
 def find_proxy(source: str | Proxy) -> Proxy:
-    """The proxy that a name, a 'file.py:function' text or a Proxy stands for."""
+    """Return the proxy that a name, a 'file.py:function' text or a Proxy stands for."""
     if isinstance(source, Proxy):
         return source
     if source in PROXIES:
@@ -180,22 +180,22 @@ def find_proxy(source: str | Proxy) -> Proxy:
             f"proxy {source!r}: expected a Proxy or a function of (scores, history, n), "
             f"got {type(value).__name__}"
         )
-    # A bare function cannot say what it needs: it sees the newest observation, and no n.
+    # A bare function cannot say what it needs: it gets the newest observation, and no n.
     return Proxy(source.rpartition(":")[2], value, ALL_KINDS, history=1)
 
 
 def default_proxy(kind: ScoreKind) -> str:
-    """The paper's proxy for a kind of scores."""
+    """Return the name of the paper's proxy for a kind of scores."""
     if kind not in _DEFAULTS:
         raise InvalidInput(
             f"no proxy is built in for a policy whose scores are {kind!r}; "
-            "name one of your own as 'file.py:function'"
+            "name your own as 'file.py:function'"
         )
     return _DEFAULTS[kind]
 
 
 def proxies_for(kind: ScoreKind, extra: Iterable[str | Proxy] = ()) -> tuple[Proxy, ...]:
-    """All proxies that apply to a kind of scores, and those asked for besides."""
+    """Return all proxies that apply to a kind of scores, and the extra ones asked for."""
     chosen = {name: proxy for name, proxy in PROXIES.items() if kind in proxy.kinds}
     for source in extra:
         proxy = find_proxy(source)
@@ -219,10 +219,10 @@ def proxy_values(
     action_space: Any = None,
     first_step: int = 0,
 ) -> Floats:
-    """A proxy's values over steps: [steps], or [steps, n] where it looks at n.
+    """Return a proxy's values over steps: [steps], or [steps, n] where it looks at n.
 
     `scores` are [steps, actions] (or [steps, 2, dims]), `observations` [steps, ...]. A value that
-    is not finite is a PolicyFault that names the step, counted from `first_step`.
+    is not finite raises PolicyFault, which names the step, counted from `first_step`.
     """
     exact = np.asarray(scores, dtype=np.float64)
     if proxy.vectorised:
@@ -260,7 +260,7 @@ def proxy_at(
     action_space: Any = None,
     step: int = 0,
 ) -> float | Floats:
-    """A proxy's value at one step, from scores [actions]: a number, or [n] where it looks at n."""
+    """Return a proxy's value at one step, from scores [actions]; [n] where it looks at n."""
     exact = np.asarray(scores, dtype=np.float64)
     if proxy.vectorised:
         values = proxy_values(proxy, exact[None], action_space=action_space, first_step=step)
@@ -269,32 +269,26 @@ def proxy_at(
         raise InvalidInput(f"proxy {proxy.name!r} looks at n: pass n_values")
     results = []
     for n in n_values if proxy.per_n else (None,):
-        try:
+        with errors_as(PolicyFault, f"proxy {proxy.name!r} failed at step {step}:"):
             results.append(float(proxy.function(exact, list(history), n)))
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PolicyFault(
-                f"proxy {proxy.name!r} failed at step {step}: {told(error)}"
-            ) from error
     values = np.asarray(results, dtype=np.float64)
     _require_finite(proxy, values[None], step)
     return values if proxy.per_n else float(values[0])
 
 
 def _require_finite(proxy: Proxy, values: Floats, first_step: int) -> None:
-    """values: [steps] or [steps, n]."""
+    """Raise PolicyFault at the first value, of [steps] or [steps, n], that is not finite."""
     finite = np.isfinite(values)
     if not finite.all():
-        place = np.argwhere(~finite)[0]
+        index = np.argwhere(~finite)[0]
         raise PolicyFault(
-            f"proxy {proxy.name!r} is {values[tuple(place)]} at step {first_step + int(place[0])}; "
+            f"proxy {proxy.name!r} is {values[tuple(index)]} at step {first_step + int(index[0])}; "
             "a proxy must be a finite number"
         )
 
 
 def _bounds(action_space: Any, dims: int) -> tuple[Floats, Floats]:
-    """The box of actions as two arrays [dims]."""
+    """Return the lower and upper ends of the box of actions, each [dims]."""
     low, high = getattr(action_space, "low", None), getattr(action_space, "high", None)
     if low is None or high is None:
         raise InvalidInput("log_prob_range of a Gaussian policy needs the box of actions")
@@ -309,5 +303,5 @@ def _bounds(action_space: Any, dims: int) -> tuple[Floats, Floats]:
 
 
 def single_values(values: Floats) -> Floats:
-    """One value a step; of a proxy that looks at n, that for the smallest n."""
+    """Return one value per step; for a proxy that looks at n, that of the smallest n."""
     return values if values.ndim == 1 else values[:, 0]

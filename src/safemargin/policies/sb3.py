@@ -1,7 +1,7 @@
 """Stable-Baselines3 and sb3-contrib models as policies, from memory or from their .zip files.
 
-A .zip holds pickled objects, which its own library unpickles on loading: load only files whose
-origin you trust.
+A .zip holds pickled objects, which the library unpickles when it loads them: load only files
+whose origin you trust.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _POLICY_MODULES = {
 
 
 def _no_learning(_: float) -> float:
-    """A learning-rate schedule for a model that is only asked."""
+    """A learning-rate schedule for a model that is not trained any further."""
     return 0.0
 
 
 _NOT_NEEDED = {
-    # Training state that needs not be unpickled to act: schedules are compiled code that another
+    # Training state that is not needed to act: schedules are compiled code that another
     # Python version may not read, and a replay buffer of full size may not fit into memory.
     "lr_schedule": _no_learning,
     "learning_rate": 0.0,
@@ -169,7 +169,7 @@ class Sb3Policy(BatchedPolicy):
         )
 
     def _deciding_network(self) -> torch.nn.Module:
-        """Without target networks and critics that are trained beside it but do not act."""
+        """Return the network that acts, without target networks and critics."""
         for name in ("q_net", "quantile_net", "actor"):
             network = getattr(self.policy, name, None)
             if isinstance(network, torch.nn.Module):
@@ -248,15 +248,15 @@ class Sb3Policy(BatchedPolicy):
 
 
 def _copy_of_policy(model: BaseAlgorithm) -> Any:
-    """The policy alone, for acting: training the model further changes nothing in it.
+    """Copy the policy alone: training the model further does not change the copy.
 
-    Built anew as the algorithm builds it, because a policy in use keeps tensors that can neither
-    be copied nor sent to another process.
+    It is built again in the way the algorithm does, because a policy in use keeps tensors that can
+    neither be copied nor sent to another process.
     """
     options = dict(model.policy_kwargs)
     if getattr(model, "use_sde", False):
         options["use_sde"] = True
-    with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and not kept
+    with torch.random.fork_rng(devices=[]):  # the initial weights are random, and are replaced
         policy: Any = model.policy_class(
             model.observation_space, model.action_space, _no_learning, **options
         )
@@ -287,7 +287,7 @@ def load_sb3(
     identity: str | None = None,
     normalize: Any = None,
 ) -> Sb3Policy:
-    """The policy in a model's .zip file, which is unpickled by Stable-Baselines3."""
+    """Return the policy in a model's .zip file, which Stable-Baselines3 unpickles."""
     if normalize is None:
         refuse_forgotten(path)
     name = find_algorithm(path) if algorithm is None else algorithm
@@ -319,7 +319,7 @@ def load_sb3(
 
 
 def find_algorithm(path: Path) -> str:
-    """Which algorithm a .zip was saved by, from the JSON in it: nothing is unpickled."""
+    """Find the algorithm of a .zip file from the JSON in it; nothing is unpickled."""
     try:
         with zipfile.ZipFile(path) as archive:
             data = json.loads(archive.read("data"))
@@ -331,7 +331,7 @@ def find_algorithm(path: Path) -> str:
     module = policy_class.get("__module__") if isinstance(policy_class, dict) else None
     if module in _POLICY_MODULES:
         return _POLICY_MODULES[module]
-    # Algorithms that share a policy class are told apart by what only one of them sets.
+    # Algorithms that share a policy class differ in options that only one of them has.
     if "cg_max_steps" in data:
         return "trpo"
     if "n_epochs" in data and "clip_range" in data:
@@ -341,5 +341,5 @@ def find_algorithm(path: Path) -> str:
     if "gae_lambda" in data:
         return "a2c"
     raise InvalidInput(
-        f"policy {path}: the file does not tell its algorithm; name it as 'sb3:ppo:{path}'"
+        f"policy {path}: the file does not say which algorithm made it; name it as 'sb3:ppo:{path}'"
     )

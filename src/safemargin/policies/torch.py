@@ -1,4 +1,4 @@
-"""A PyTorch module as a policy."""
+"""PyTorch modules as policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import MissingExtra, PolicyFault, SafemarginError, told
+from safemargin.errors import MissingExtra, PolicyFault, errors_as
 from safemargin.policies.base import Memory, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.identity import weights_identity
@@ -51,16 +51,12 @@ class TorchPolicy(BatchedPolicy):
             if isinstance(observations, dict)
             else _tensor(observations, parameter)
         )
-        try:
-            with torch.no_grad(), one_thread():
-                outputs = self.module(inputs)
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PolicyFault(
-                f"policy {self.description}: the network could not score observations of "
-                f"shape {_shape(observations)}: {told(error)}"
-            ) from error
+        failure = (
+            f"policy {self.description}: the network could not score observations of shape "
+            f"{_shape(observations)}:"
+        )
+        with errors_as(PolicyFault, failure), torch.no_grad(), one_thread():
+            outputs = self.module(inputs)
         if self.kind == "gaussian" and isinstance(outputs, tuple | list) and len(outputs) == 2:
             mean, log_std = outputs
             outputs = torch.stack([mean, log_std.expand_as(mean)], dim=1)
@@ -78,8 +74,8 @@ def is_module(value: Any) -> bool:
 
 
 def module_identity(module: torch.nn.Module) -> str:
-    """Of the layers' types and all weights and buffers."""
-    # Two networks with equal weights but ReLU in place of tanh are two agents.
+    """Hash the types of all layers, and all weights and buffers."""
+    # Two networks with equal weights, one with ReLU and one with tanh, are two agents.
     structure = [f"{name} {type(layer).__qualname__}" for name, layer in module.named_modules()]
     weights = {
         name: tensor.detach().cpu().numpy()
@@ -91,7 +87,7 @@ def module_identity(module: torch.nn.Module) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run on one thread and restore what was set: how a sum is split changes its last bits."""
+    """Use one thread for a while: splitting a sum among threads changes its last bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -101,7 +97,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _tensor(array: npt.NDArray[Any], parameter: torch.nn.Parameter | None) -> torch.Tensor:
-    """A tensor of the network's own type and place; whole numbers stay what they are."""
+    """Return a tensor of the network's float type and on its device; integers keep their type."""
     # A copy: kernels may treat memory that begins at an odd address differently.
     tensor = torch.tensor(np.ascontiguousarray(array))
     if parameter is None:

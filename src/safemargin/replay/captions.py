@@ -1,4 +1,4 @@
-"""Words and lines on pictures: what a clip and a contact sheet show besides the game."""
+"""Captions and curves on pictures: what clips and contact sheets show besides the game."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from safemargin.core.records import Floats
 from safemargin.replay.pictures import Picture
 
 HEIGHT = 420
-"""Of the picture in a clip; small ones are enlarged by whole factors, so that pixels stay sharp."""
+"""Height of a clip's picture; small ones are enlarged by whole factors to keep pixels sharp."""
 
 STRIP = 118
 PAPER, INK, QUIET, ALARM, LINE = "#16181b", "#f0f0ee", "#9aa0a8", "#ff6b5e", "#7fb0ff"
 
 
 class ClipPainter:
-    """Draws the pictures of one clip: the game, and under it the proxy with the margin."""
+    """Draws the pictures of one clip: the game, with proxy and margin below."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ClipPainter:
         self._curve = self._points()
 
     def paint(self, picture: Picture, step: int) -> Picture:
-        """One picture of the clip."""
+        """Return one picture of the clip."""
         width, (picture_width, picture_height) = self.width, self.picture_size
         sheet = Image.new("RGB", (width, picture_height + STRIP), PAPER)
         sheet.paste(enlarge(picture, self.picture_size), ((width - picture_width) // 2, 0))
@@ -51,12 +51,12 @@ class ClipPainter:
         here = min(step - self.first_step, len(self.proxies) - 1)
         top = picture_height + 10
         ink.text((12, top), self.title.format(step=f"{step:,}"), font=font(13), fill=INK)
-        told = f"proxy {self.proxies[here]:.3g}"
+        text = f"proxy {self.proxies[here]:.3g}"
         if self.margins is not None:
-            told = f"margin {self.margins[here]}   {told}"
+            text = f"margin {self.margins[here]}   {text}"
         at_moment = step == self.moment
         colour = ALARM if at_moment and not self._unknown else INK if at_moment else QUIET
-        ink.text((width - 12, top), told, font=font(13, bold=at_moment), fill=colour, anchor="ra")
+        ink.text((width - 12, top), text, font=font(13, bold=at_moment), fill=colour, anchor="ra")
         self._draw_curve(ink, picture_height + 40, here)
         if at_moment:
             outline = QUIET if self._unknown else ALARM
@@ -65,18 +65,17 @@ class ClipPainter:
 
     @property
     def _unknown(self) -> bool:
-        """Whether the moment lies above every measured proxy: no alarm, but nobody knows."""
-        place = self.moment - self.first_step
-        return self.margins is not None and self.margins[place] == "?"
+        """Whether the moment lies above every measured proxy, so that nothing is known."""
+        return self.margins is not None and self.margins[self.moment - self.first_step] == "?"
 
     def _points(self) -> list[tuple[float, float]]:
-        """The proxy over the clip, in shares of the strip's width and height."""
+        """Return the proxy over the clip, in fractions of the strip's width and height."""
         low, high = float(self.proxies.min()), float(self.proxies.max())
         span = (high - low) or 1.0
         last = max(len(self.proxies) - 1, 1)
         return [
-            (place / last, 1 - (value - low) / span)
-            for place, value in enumerate(self.proxies.tolist())
+            (index / last, 1 - (value - low) / span)
+            for index, value in enumerate(self.proxies.tolist())
         ]
 
     def _draw_curve(self, ink: ImageDraw.ImageDraw, top: int, here: int) -> None:
@@ -92,7 +91,7 @@ class ClipPainter:
 
 
 def contact_sheet(stills: list[tuple[Picture, str]], *, columns: int = 5) -> Image.Image:
-    """All moments on one picture, each with its caption."""
+    """Return one picture of all moments, each with its caption."""
     columns = min(columns, len(stills))
     cell, line = 240, 18
     rows = math.ceil(len(stills) / columns)
@@ -101,11 +100,11 @@ def contact_sheet(stills: list[tuple[Picture, str]], *, columns: int = 5) -> Ima
     caption = 8 + line * max(text.count("\n") + 1 for _, text in stills)
     sheet = Image.new("RGB", (columns * (cell + 12) + 12, rows * (high + caption + 12) + 12), PAPER)
     ink = ImageDraw.Draw(sheet)
-    for place, (small, (_, text)) in enumerate(zip(smalls, stills, strict=True)):
-        x = 12 + place % columns * (cell + 12)
-        y = 12 + place // columns * (high + caption + 12)
+    for index, (small, (_, text)) in enumerate(zip(smalls, stills, strict=True)):
+        x = 12 + index % columns * (cell + 12)
+        y = 12 + index // columns * (high + caption + 12)
         sheet.paste(small, (x + (cell - small.width) // 2, y + high - small.height))
-        ink.multiline_text((x, y + high + 4), f"{place + 1}. {text}", font=font(13), fill=INK)
+        ink.multiline_text((x, y + high + 4), f"{index + 1}. {text}", font=font(13), fill=INK)
     return sheet
 
 
@@ -116,20 +115,20 @@ def _fitting(picture: Picture, cell: int) -> Image.Image:
 
 
 def enlarge(picture: Picture, size: tuple[int, int]) -> Image.Image:
-    """A picture in another size, hard-edged when it grows."""
+    """Resize a picture, with hard edges when it grows."""
     grows = size[0] >= picture.shape[1]
-    way = Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS
-    return Image.fromarray(picture).resize(size, way)
+    method = Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS
+    return Image.fromarray(picture).resize(size, method)
 
 
 def scale_to(height: int, wanted: int) -> float:
-    """The factor that brings a height near to the wanted one: whole where it enlarges."""
+    """Return the factor from a height to about the wanted one; a whole number if it enlarges."""
     return max(1, round(wanted / height)) if height < wanted else wanted / height
 
 
 @cache
 def font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """A font that comes with matplotlib, so that it is there."""
+    """Return a font that comes with matplotlib, so that it is always there."""
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
 

@@ -14,15 +14,15 @@ from safemargin.replay.pictures import Camera, encode
 from safemargin.replay.recordings import Recording
 
 PIECE = 24
-"""So many pictures are taken before it is asked again what is wanted most."""
+"""This many pictures are taken before checking again what is wanted most."""
 
 BEFORE = 8
-"""A wanted picture is filmed with so many before it: people step back to see how it came about."""
+"""This many pictures before a wanted one are filmed as well: people step back to see why."""
 
 
 @dataclass(eq=False)
 class Reel:
-    """The pictures of one recording, as far as they are filmed."""
+    """The pictures of one recording that are filmed so far."""
 
     recording: Recording
     pictures: list[bytes | None] = field(default_factory=list)  # [steps + 1]
@@ -34,17 +34,15 @@ class Reel:
         self.pictures = [None] * (self.recording.episode.steps + 1)
 
     def missing_from(self, step: int) -> int | None:
-        """The first missing picture from a step on, else the first of all; None: it is complete."""
+        """Return the first missing picture from a step on, else of all; None: no more will come."""
         if self.taken == len(self.pictures) or self.fault is not None:
             return None
-        for place in chain(range(step, len(self.pictures)), range(step)):
-            if self.pictures[place] is None:
-                return place
-        return None
+        steps = chain(range(step, len(self.pictures)), range(step))
+        return next((each for each in steps if self.pictures[each] is None), None)
 
 
 class Films:
-    """Films what is asked for first, and then the rest of the same episode."""
+    """Films what is asked for, and then the rest of the same episode."""
 
     def __init__(self, make_camera: Callable[[], Camera], *, most_bytes: int = 256_000_000) -> None:
         self._make_camera = make_camera
@@ -58,12 +56,12 @@ class Films:
         """Why there are no pictures at all."""
         self.action_names: list[str] = []
         self.ready = False
-        """Whether it is known what the environment draws and calls its actions."""
+        """Whether `fault` and `action_names` are known."""
         self._thread = threading.Thread(target=self._work, name="films", daemon=True)
         self._thread.start()
 
     def picture(self, recording: Recording, step: int, *, seconds: float = 60.0) -> bytes:
-        """The picture at a step, as JPEG; waits for it where it is not filmed yet."""
+        """Return the picture at a step as JPEG; wait for it where it is not filmed yet."""
         deadline = time.monotonic() + seconds
         with self._changed:
             reel = self._reel(recording)
@@ -71,7 +69,7 @@ class Films:
                 if self.fault is not None or reel.fault is not None:
                     raise NoPictures(self.fault or reel.fault or "")
                 if self._closed:
-                    raise NoPictures("no pictures: the explorer has ended")
+                    raise NoPictures("no pictures: the explorer is closed")
                 if time.monotonic() > deadline:
                     raise NoPictures(f"the picture of step {step} took longer than {seconds:g} s")
                 self._wanted, self._looking_at = (reel, step), step
@@ -81,13 +79,13 @@ class Films:
             return found
 
     def begin(self, recording: Recording, step: int = 0) -> None:
-        """Film a recording, from a step on, without waiting for it."""
+        """Start filming a recording from a step on, without waiting for it."""
         with self._changed:
             self._wanted, self._looking_at = (self._reel(recording), step), step
             self._changed.notify_all()
 
     def taken(self, recording: Recording) -> tuple[int, str | None]:
-        """How many pictures of a recording there are, and why there will be no more."""
+        """Return how many pictures of a recording there are, and why there will be no more."""
         with self._changed:
             reel = self._reels.get(recording.name)
             if reel is None:
@@ -95,13 +93,13 @@ class Films:
             return reel.taken, self.fault or reel.fault
 
     def stop(self) -> None:
-        """Film no more; those who wait for a picture hear of it."""
+        """Stop filming; whoever waits for a picture gets NoPictures."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def close(self, *, seconds: float = 5.0) -> bool:
-        """Stop filming; whether that has come to an end within the time."""
+        """Stop filming; return whether it has ended within this many seconds."""
         self.stop()
         self._thread.join(timeout=seconds)
         return not self._thread.is_alive()
@@ -125,12 +123,12 @@ class Films:
         try:
             while True:
                 with self._changed:
-                    while (place := self._next(camera)) is None and not self._closed:
+                    while (following := self._next(camera)) is None and not self._closed:
                         self._changed.wait()
-                    if self._closed or place is None:
+                    if self._closed or following is None:
                         return
-                self._film(camera, *place)
-        except Exception as error:  # noqa: BLE001 — those who wait must hear of it
+                self._film(camera, *following)
+        except Exception as error:  # noqa: BLE001 — whoever waits must learn of it
             with self._changed:
                 self.fault = f"no pictures: {type(error).__name__}: {error}"
                 self._changed.notify_all()
@@ -138,7 +136,7 @@ class Films:
             camera.close()
 
     def _next(self, camera: Camera) -> tuple[Reel, int] | None:
-        """The reel to go on with, and where."""
+        """Return the reel to film next, and from which step."""
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
             reel, step = wanted
@@ -148,7 +146,7 @@ class Films:
         if not self._reels:
             return None
         reel = next(reversed(self._reels.values()))
-        if reel.size >= self._most_bytes:  # of such an episode only what is asked for
+        if reel.size >= self._most_bytes:  # too large: film only what is asked for
             return None
         missing = reel.missing_from(self._looking_at if camera.jumps else 0)
         return None if missing is None else (reel, missing)
@@ -172,7 +170,7 @@ class Films:
                 self._changed.notify_all()
                 if self._closed:
                     return
-        self._looking_at = step + 1  # go on from here, where nobody wants anything else
+        self._looking_at = step + 1  # continue here unless something else is wanted
         self._make_room(reel)
 
     def _make_room(self, current: Reel) -> None:

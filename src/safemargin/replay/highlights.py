@@ -1,4 +1,4 @@
-"""Short clips around the moments of lowest margin, and one sheet with all of them."""
+"""Short clips around the moments of lowest margin, and a contact sheet of them all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
-from safemargin.margins.bounds.sample import check_confidence
+from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins
 from safemargin.policies.proxies import single_values
 from safemargin.replay.captions import ClipPainter, contact_sheet
 from safemargin.replay.pictures import Camera, Picture
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.summaries import Outline, told_above
+from safemargin.replay.summaries import EpisodeSummary, steps_above_note
 from safemargin.replay.video import find_ffmpeg, write_video
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
@@ -30,29 +30,29 @@ BEFORE, AFTER = 30, 45
 """Steps of a clip before and after its moment."""
 
 HELD = 0.8
-"""Seconds for which a clip stands still at its moment."""
+"""Seconds for which a clip pauses at its moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """One moment worth a look."""
+    """One moment worth watching."""
 
     episode: str
     step: int
     proxy: float
     margin: int | None
-    """None where the study allows no margins: then the proxy alone decides."""
+    """None where the study has no margins, so that the proxy alone decides."""
     outside: bool = False
-    """Its proxy lies above every measured one: the margin is 0 because nothing is known."""
+    """The proxy lies above every measured one: the margin is 0 because nothing is known."""
 
     @property
     def rank(self) -> tuple[bool, int, float]:
-        """Lowest margin first, then highest proxy; what nothing is known about comes last."""
+        """Sort key: lowest margin first, then highest proxy; unknown margins come last."""
         return self.outside, self.margin or 0, -self.proxy
 
     @property
-    def told_margin(self) -> str:
-        """The margin for people; empty where there are none."""
+    def margin_text(self) -> str:
+        """The margin as shown to people; empty where there is none."""
         if self.outside:
             return "margin ?"
         return "" if self.margin is None else f"margin {self.margin}"
@@ -63,20 +63,20 @@ class Highlight:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Granted:
-    """The margins of an episode."""
+class StepMargins:
+    """The margin at each step of an episode."""
 
     margins: npt.NDArray[np.int64]  # [steps]
     outside: npt.NDArray[np.bool_]  # [steps]
 
     @property
     def ranks(self) -> Floats:
-        """To sort steps by: the margin, or infinity where nothing is known."""
+        """Sort keys: the margins, or infinity where nothing is known, [steps]."""
         return np.where(self.outside, np.inf, self.margins)
 
     @property
-    def told(self) -> list[str]:
-        """For people."""
+    def texts(self) -> list[str]:
+        """The margins as shown to people, [steps]."""
         return [
             "?" if outside else str(margin)
             for margin, outside in zip(self.margins.tolist(), self.outside.tolist(), strict=True)
@@ -85,7 +85,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class WrittenHighlights:
-    """What was written, in the order of the moments: the lowest margin first."""
+    """The files written, in the order of the moments: lowest margin first."""
 
     clips: tuple[Path, ...]
     contact_sheet: Path
@@ -103,7 +103,10 @@ def write_highlights(
     apart: int = 60,
     progress: Progress | None = None,
 ) -> WrittenHighlights:
-    """Clips and a contact sheet of the `top` moments; the folder is made where there is none."""
+    """Write clips and a contact sheet of the `top` moments; create the folder if needed.
+
+    Moments of one episode lie `apart` or more steps from one another.
+    """
     if top < 1:
         raise InvalidInput(f"top must be at least 1, got {top}")
     if apart < 1:
@@ -125,20 +128,20 @@ def write_highlights(
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidInput(f"{target} cannot be made: {error}") from error
+        raise InvalidInput(f"{target} cannot be created: {error}") from error
     camera = Camera(study.environment_spec)
     clips: list[Path] = []
     stills: list[tuple[Picture, str]] = []
     try:
-        for place, moment in enumerate(moments):
+        for number, moment in enumerate(moments, start=1):
             recording = recordings.open(moment.episode)
-            clip = target / f"{place + 1:02}-{moment.episode}-step-{moment.step}.mp4"
+            clip = target / f"{number:02}-{moment.episode}-step-{moment.step}.mp4"
             title = recordings.title(moment.episode)
             values = recording.episode.proxies[study.default_proxy]
-            granted = None if margins is None else _granted(margins, values, tolerance)
+            granted = None if margins is None else _step_margins(margins, values, tolerance)
             picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
             caption = f"step {moment.step:,}, proxy {moment.proxy:.4g}"
-            caption += f", {moment.told_margin}" if moment.told_margin else ""
+            caption += f", {moment.margin_text}" if moment.margin_text else ""
             caption += "\nabove every measured proxy" if moment.outside else ""
             stills.append((picture, f"{title}\n{caption}"))
             clips.append(clip)
@@ -148,7 +151,7 @@ def write_highlights(
     sheet = target / "contact-sheet.png"
     with written_whole(sheet) as whole:
         contact_sheet(stills).save(whole)
-    above = None if margins is None else told_above(recordings.outlines())
+    above = None if margins is None else steps_above_note(recordings.summaries())
     if above is not None:
         notes = (*notes, above)
     if len(moments) < top:
@@ -167,17 +170,17 @@ def choose_highlights(
     top: int,
     apart: int,
 ) -> list[Highlight]:
-    """The steps of lowest margin, then of highest proxy, apart from one another.
+    """Return the steps of lowest margin, then of highest proxy, apart from one another.
 
-    Steps above every measured proxy come after all others: what is not known is no danger found.
-    Left out are the random opening and the last steps of an episode, as the study leaves them out,
-    and moments at which the policy's scores are those of a moment that is in already: copies.
+    Steps above every measured proxy come last: nothing is known there, so no danger was found. The
+    random opening and the last steps of an episode are left out, as in the study, and so are
+    moments with exactly the scores of one already chosen: copies.
     """
     found: list[Highlight] = []
-    for outline in recordings.outlines():
-        if outline.eligible:
-            recording = recordings.open(outline.name)
-            found += _best_of(recording, outline, study, margins, tolerance, top=top, apart=apart)
+    for summary in recordings.summaries():
+        if summary.eligible:
+            recording = recordings.open(summary.name)
+            found += _best_of(recording, summary, study, margins, tolerance, top=top, apart=apart)
     found.sort(key=lambda each: each.rank)
     if not found:
         raise StudyIncomplete(
@@ -198,7 +201,7 @@ def choose_highlights(
 
 def _best_of(
     recording: Recording,
-    outline: Outline,
+    summary: EpisodeSummary,
     study: Study,
     margins: Margins | None,
     tolerance: float,
@@ -208,10 +211,10 @@ def _best_of(
 ) -> list[Highlight]:
     values = recording.episode.proxies[study.default_proxy]
     proxies = single_values(values)
-    last = outline.steps - study.settings.excluded_steps
-    steps = np.arange(outline.opening, last)
-    granted = None if margins is None else _granted(margins, values, tolerance)
-    ranks = np.zeros(outline.steps) if granted is None else granted.ranks
+    last = summary.steps - study.settings.excluded_steps
+    steps = np.arange(summary.opening, last)
+    granted = None if margins is None else _step_margins(margins, values, tolerance)
+    ranks = np.zeros(summary.steps) if granted is None else granted.ranks
     order = steps[np.lexsort((-proxies[steps], ranks[steps]))]
     chosen: list[int] = []
     for step in order.tolist():
@@ -238,22 +241,22 @@ def _film(
     path: Path,
     title: str,
     proxies: Floats,  # [steps]
-    granted: Granted | None,
+    granted: StepMargins | None,
 ) -> Picture:
-    """Write one clip; returns the moment's own picture."""
+    """Write one clip; return the picture of its moment."""
     first = max(0, moment.step - BEFORE)
     last = min(recording.episode.steps, moment.step + AFTER)
     pictures = [camera.look(recording, step) for step in range(first, last + 1)]
     painter = ClipPainter(
         title=f"{title}, step {{step}}",
         proxies=proxies[first : last + 1],
-        margins=None if granted is None else granted.told[first : last + 1],
+        margins=None if granted is None else granted.texts[first : last + 1],
         first_step=first,
         moment=moment.step,
         size=(pictures[0].shape[0], pictures[0].shape[1]),
     )
     fps = camera.frames_per_second
-    shown = [painter.paint(picture, first + place) for place, picture in enumerate(pictures)]
+    shown = [painter.paint(picture, step) for step, picture in enumerate(pictures, start=first)]
     cut = moment.step - first
     held = [shown[cut]] * round(HELD * fps)
     write_video(path, [*shown[:cut], *held, *shown[cut:]], fps=fps)
@@ -261,7 +264,7 @@ def _film(
 
 
 def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
-    """The study's margins, or none and the reason."""
+    """Return the study's margins, or None and the reason."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoBound)
@@ -273,7 +276,7 @@ def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str
     return margins, ()
 
 
-def _granted(margins: Margins, values: Floats, tolerance: float) -> Granted:
+def _step_margins(margins: Margins, values: Floats, tolerance: float) -> StepMargins:
     found = margins.lookup(values, tolerance)
-    # Of a proxy that looks at n: where already the smallest n lies above.
-    return Granted(found.margin, single_values(values) > margins.bound.grid[0, -1])
+    # For a proxy that looks at n, the smallest n decides.
+    return StepMargins(found.margin, single_values(values) > margins.bound.grid[0, -1])

@@ -1,4 +1,4 @@
-"""Pictures of a recorded episode: its actions are played again in an environment that draws."""
+"""Pictures of a recorded episode, replayed in an environment that draws."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,71 +15,72 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from safemargin.criticality.rollouts import native_action
+from safemargin.criticality.replaying import Replay
 from safemargin.environments import EnvironmentSpec, Snapshot, make_simulator
 from safemargin.environments.lean import AtariSimulator, atari_stack
 from safemargin.environments.simulator import Env, close_environment
-from safemargin.errors import NoPictures, SafemarginError, told
+from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.replay.recordings import Recording
 
 Picture = npt.NDArray[np.uint8]  # [height, width, 3]
 
 KEYFRAME = 64
-"""Where states can be saved, one is kept every so many steps."""
+"""Where states can be saved, one is kept every this many steps."""
 
 
 class Camera:
-    """An environment that draws, put at any step of a recording.
+    """An environment that draws and can go to any step of a recording.
 
-    Only one thread may use a camera, and it must be the one that made it: some environments draw
-    through a graphics context that belongs to a thread.
+    Only the thread that made a camera may use it: some environments draw through a graphics
+    context that belongs to a thread.
     """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
-        """NoPictures where the environment cannot be made here or does not draw."""
-        # No window is ever opened: pygame need not look for a screen, or complain that it has none.
+        """Raise NoPictures where the environment cannot be made here or does not draw."""
+        # No window is ever opened, so pygame need not look for a screen or complain about it.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         env = drawing_environment(spec)
         plain_atari = atari_stack(env) is not None
-        # A drawing environment holds windows and the like that no snapshot should touch.
+        # A drawing environment holds windows and the like, which no snapshot should touch.
         self.simulator = make_simulator(env, way="snapshot" if plain_atari else "replay")
         self.jumps = plain_atari
-        """Whether any step is near: states are kept on the way."""
+        """Whether it can jump between steps: states are kept on the way."""
         self._recording: Recording | None = None
-        self._step = 0
+        self._replay: Replay | None = None
         self._shown: Picture | None = None
         self._keyframes: dict[int, tuple[Snapshot, Picture]] = {}
 
     @property
     def action_names(self) -> list[str]:
-        """What the environment calls its actions; empty where it does not say."""
+        """The environment's names of its actions; empty where it has none."""
         asked = getattr(self.simulator.env.unwrapped, "get_action_meanings", None)
         return [str(name) for name in asked()] if callable(asked) else []
 
     @property
     def frames_per_second(self) -> float:
-        """Steps that take a second in the game itself; 30 at most, for human eyes."""
+        """Steps per second of the game itself, at most 30."""
         if isinstance(self.simulator, AtariSimulator):
             return 60 / self.simulator.stack.frame_skip
-        told = self.simulator.env.metadata.get("render_fps") or 30
-        return float(min(max(told, 1), 30))
+        stated = self.simulator.env.metadata.get("render_fps") or 30
+        return float(min(max(stated, 1), 30))
 
     def look(self, recording: Recording, step: int) -> Picture:
-        """What there is to see before the action of a step; at `steps`, after the last one."""
-        if recording is not self._recording:
-            self._keyframes.clear()
-            self._recording = recording
-            self._begin(recording)
-        reachable = [place for place in self._keyframes if place <= step]
-        nearest = max(reachable, default=0)
-        if step < self._step or nearest > self._step:
-            self._return_to(recording, nearest)
-        while self._step < step:
-            self._advance(recording)
+        """Return the picture before the action of a step; at `steps`, after the last action."""
+        replay = self._replay
+        if replay is None or recording is not self._recording:
+            replay = self._start(recording)
+        nearest = max((kept for kept in self._keyframes if kept <= step), default=0)
+        if step < replay.step or nearest > replay.step:
+            self._return_to(replay, nearest)
+        while replay.step < step:
+            replay.advance()
+            self._shown = None
+            if replay.step % KEYFRAME == 0:
+                self._keep(replay.step)
         return self.picture()
 
     def picture(self) -> Picture:
-        """What there is to see now."""
+        """Return the picture of the current state."""
         if self._shown is None:
             self._shown = render(self.simulator.env)
         return self._shown
@@ -88,63 +90,51 @@ class Camera:
         self.simulator.close()
 
     def forget(self) -> None:
-        """Something else was done with the simulator: the next look begins at the start."""
-        self._recording, self._shown = None, None
+        """Start over at the next look, because something else has used the simulator."""
+        self._recording = self._replay = self._shown = None
 
-    def _begin(self, recording: Recording) -> None:
-        """Go to the first step of an episode, through the lives before it."""
-        simulator = self.simulator
-        simulator.reset(recording.episode.seed)
-        for actions in recording.earlier_lives:
-            for action in actions:
-                if simulator.ended:
-                    raise _differs(recording, 0)
-                simulator.step(native_action(action), watched=False)
-            if not simulator.game_goes_on:
-                raise _differs(recording, 0)
-            simulator.next_life()
-        self._step, self._shown = 0, None
-        self._keep()
+    def _start(self, recording: Recording) -> Replay:
+        """Go to the first step of another recording."""
+        self._keyframes.clear()
+        self._recording = recording
+        self._replay = Replay(
+            self.simulator, recording.episode, recording.earlier_lives, partial(_differs, recording)
+        )
+        self._return_to(self._replay, 0)
+        return self._replay
 
-    def _return_to(self, recording: Recording, step: int) -> None:
+    def _return_to(self, replay: Replay, step: int) -> None:
+        """Go back to a keyframe, or to the first step where there is none."""
         if step in self._keyframes:
             snapshot, self._shown = self._keyframes[step]
             self.simulator.restore(snapshot)
-            self._step = step
+            replay.step = step
         else:
-            self._begin(recording)
+            replay.begin()
+            self._shown = None
+            self._keep(0)
 
-    def _advance(self, recording: Recording) -> None:
-        episode, step = recording.episode, self._step
-        taken = self.simulator.step(native_action(episode.actions[step]), watched=False)
-        self._step, self._shown = step + 1, None
-        last = step == episode.steps - 1
-        if taken.reward != episode.rewards[step] or (self.simulator.ended and not last):
-            raise _differs(recording, step)
-        if self._step % KEYFRAME == 0:
-            self._keep()
-
-    def _keep(self) -> None:
-        if self.jumps and self._step not in self._keyframes:
+    def _keep(self, step: int) -> None:
+        if self.jumps and step not in self._keyframes:
             # With the picture: an emulator's screen is not part of its state.
-            self._keyframes[self._step] = self.simulator.save(), self.picture()
+            self._keyframes[step] = self.simulator.save(), self.picture()
 
 
 def encode(picture: Picture) -> bytes:
-    """A picture as JPEG, sharp enough for the hard edges of old games."""
+    """Return a picture as JPEG, sharp enough for the hard edges of old games."""
     target = io.BytesIO()
     Image.fromarray(picture).save(target, "JPEG", quality=90, subsampling=0)
     return target.getvalue()
 
 
 def render(env: Env) -> Picture:
-    """What an environment draws; NoPictures where that is no picture."""
+    """Return what an environment draws; NoPictures where that is not a picture."""
     try:
         drawn: Any = env.render()
     except SafemarginError:
         raise
     except (Exception, SystemExit) as error:
-        raise NoPictures(f"no pictures: render() raised {told(error)}") from error
+        raise NoPictures(f"no pictures: render() raised {describe_error(error)}") from error
     picture = np.asarray(drawn)
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         raise NoPictures(
@@ -155,11 +145,11 @@ def render(env: Env) -> Picture:
 
 
 def drawing_environment(spec: EnvironmentSpec) -> Env:
-    """The environment with render_mode='rgb_array'; as it is where it draws so already."""
+    """Make the environment with render_mode='rgb_array'; unchanged where that is its own mode."""
     arguments = {**spec.arguments, "render_mode": "rgb_array"}
     refused = False
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a mode is not known is told below
+        warnings.simplefilter("ignore")  # an unknown mode is reported below
         try:
             env = EnvironmentSpec(spec.text, arguments, spec.factory).make()
         except SafemarginError:
@@ -175,13 +165,13 @@ def drawing_environment(spec: EnvironmentSpec) -> Env:
     if refused and made_by_function:
         raise NoPictures(
             f"no pictures: {spec.name} does not take render_mode='rgb_array'; let the function "
-            "that makes it take the argument and hand it on"
+            "that makes it take the argument and pass it on"
         )
     raise NoPictures(f"no pictures: {spec.name} does not draw: it knows no render_mode='rgb_array'")
 
 
 def _opengl_in_reach() -> bool:
-    """Whether MuJoCo may be let draw; where it cannot, it ends the whole process or worse."""
+    """Return whether MuJoCo can draw; trying without OpenGL may end the whole process."""
     backend = os.environ.get("MUJOCO_GL")
     if backend in ("egl", "osmesa"):
         return True
@@ -208,7 +198,7 @@ def _as_it_is(spec: EnvironmentSpec) -> Env:
 
 
 def _through_mujoco(error: SafemarginError) -> bool:
-    """Whether it was MuJoCo, looking for its OpenGL, that raised it."""
+    """Return whether MuJoCo raised it while looking for OpenGL."""
     frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ else []
     return any("mujoco" in Path(frame.filename).parts for frame in frames)
 

@@ -1,4 +1,4 @@
-"""The recorded episodes of a study, by name: what explorer, report and highlights show."""
+"""The recorded episodes of a study by name, for explorer, report and highlights."""
 
 from __future__ import annotations
 
@@ -8,21 +8,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Phase
+from safemargin.core.records import (
+    Array,
+    Episode,
+    EpisodeKey,
+    Measurement,
+    Phase,
+    episode_id,
+    episode_title,
+)
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
-from safemargin.replay.summaries import Glance, Outline
-from safemargin.study.blobs import unpack
+from safemargin.replay.summaries import EpisodeSummary, SummaryMaker
 from safemargin.study.study import Study
 
 _NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")
-_TYPED = re.compile(r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})(?:[\s:.-]+(\d{1,18}))?")
+_TYPED = re.compile(
+    r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})"
+    r"(?:[\s:.-]+(?P<from_0>\d{1,18})|,?\s+life\s+(?P<from_1>\d{1,18}))?"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """One episode and what it takes to play it again."""
+    """One episode, and the lives before it that a replay must go through."""
 
     name: str
     episode: Episode
@@ -31,36 +41,33 @@ class Recording:
 
 
 class Recordings:
-    """All episodes of a study, and those that were run from a seed beside it.
-
-    Safe to use from several threads.
-    """
+    """All episodes of a study, and fresh ones run from a seed; safe to use from several threads."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
         self._lock = threading.RLock()
         self._fresh: dict[str, Recording] = {}
-        self._outlines: list[Outline] | None = None
+        self._summaries: list[EpisodeSummary] | None = None
         self._last: Recording | None = None
-        self._glance: Glance | None = None
+        self._maker: SummaryMaker | None = None
 
-    def outlines(self) -> list[Outline]:
-        """Every episode with a step to look at, in the order of the study; fresh ones first."""
+    def summaries(self) -> list[EpisodeSummary]:
+        """Summarise every episode with a step to look at: fresh ones, then in the study's order."""
         with self._lock:
-            if self._outlines is None or self._glance is None:
-                self._glance = Glance(self.study)
-                self._outlines = list(self._stored_outlines(self._glance))
-            glance = self._glance
-            fresh = [self._fresh_outline(each, glance) for each in self._fresh.values()]
-            return fresh + self._outlines
+            if self._summaries is None or self._maker is None:
+                self._maker = SummaryMaker(self.study)
+                self._summaries = list(self._stored_summaries(self._maker))
+            maker = self._maker
+            fresh = [self._fresh_summary(each, maker) for each in self._fresh.values()]
+            return fresh + self._summaries
 
     @property
     def has_lives(self) -> bool:
         """Whether the environment ends an episode with each life of a game."""
-        return any(outline.life for outline in self.outlines())
+        return any(summary.life for summary in self.summaries())
 
     def open(self, name: str) -> Recording:
-        """The recording of that name; InvalidInput where there is none."""
+        """Return the recording of that name; InvalidInput where there is none."""
         with self._lock:
             if name in self._fresh:
                 return self._fresh[name]
@@ -75,40 +82,41 @@ class Recordings:
             return self._last
 
     def title(self, name: str) -> str:
-        """A recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
+        """Return a recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
         phase, index, life = name.split("-")
-        return f"{phase} {index}" + (f", life {int(life) + 1}" if self.has_lives else "")
+        return episode_title(phase, int(index), int(life), has_lives=self.has_lives)
 
     def find(self, text: str) -> str:
-        """The name behind what a person typed: '17', 'spread 3', 'natural-17-1'.
+        """Return the name for what a person typed: '17', 'spread 3', 'natural 17, life 2' or an id.
 
-        A number alone is that of a natural episode; without a life, it is the first in the list.
+        A number alone means a natural episode; without a life, the first one in the list.
         """
         if match := _TYPED.fullmatch(text.strip()):
             wanted = match[1] or "natural", int(match[2])
-            for outline in self.outlines():
-                if (outline.phase, outline.index) == wanted and (
-                    match[3] is None or outline.life == int(match[3])
-                ):
-                    return outline.name
+            life = None
+            if number := match["from_0"]:
+                life = int(number)
+            elif number := match["from_1"]:
+                life = int(number) - 1
+            for summary in self.summaries():
+                if (summary.phase, summary.index) == wanted and life in (None, summary.life):
+                    return summary.name
         games = {phase: self._numbers(phase) for phase in get_args(Phase)}
-        told = ", ".join(
+        known = ", ".join(
             f"{phase} 0 to {max(numbers)}" for phase, numbers in games.items() if numbers
         )
-        raise InvalidInput(
-            f"the study in {self.study.path} has no episode {text!r:.60}; "
-            + (
-                f"it has {told}: ask for a number (of the natural ones), 'spread 3', or a name "
-                "such as natural-17-0"
-                if told
-                else "it has none yet, run `safemargin collect`"
+        hint = "it has none yet, run `safemargin collect`"
+        if known:
+            hint = (
+                f"it has {known}: give a number (of a natural episode), 'spread 3', or a name like "
+                "natural-17-0"
             )
-        )
+        raise InvalidInput(f"the study in {self.study.path} has no episode {text!r:.60}; {hint}")
 
     def run_seed(self, seed: int) -> str:
-        """Run the episodes of a game from an environment seed; returns the first one's name.
+        """Run the episodes of a game from an environment seed; return the first one's name.
 
-        They are looked at with the study's margins, but never become part of it.
+        They are shown with the study's margins, but never become part of the study.
         """
         job = self.study.job()
         key = EpisodeKey("natural", seed)
@@ -120,81 +128,61 @@ class Recordings:
             simulator.close()
         with self._lock:
             for life, episode in enumerate(game):
-                name = f"seed-{seed}-{life}"
+                name = episode_id("seed", seed, life)
                 earlier = tuple(before.actions for before in game[:life])
                 self._fresh[name] = Recording(name, episode, earlier)
-        return f"seed-{seed}-0"
+        return episode_id("seed", seed, 0)
 
     def moment(self, name: str) -> int | None:
-        """The step of an episode that the study chose; None where it chose none."""
-        return next((each.moment_step for each in self.outlines() if each.name == name), None)
+        """Return the step of an episode that the study chose; None where it chose none."""
+        return next((each.moment_step for each in self.summaries() if each.name == name), None)
 
     def measured(self, name: str) -> list[Measurement]:
-        """What the study measured at its moment of an episode, by increasing n."""
+        """Return what the study measured at its moment of an episode, by increasing n."""
         with self._lock:
             if name in self._fresh:
                 return []
-            key, store = self._key(name), self.study.store
-            rows = store.query(
-                "SELECT n FROM estimates WHERE phase = ? AND episode = ? AND life = ? ORDER BY n",
-                key.phase,
-                key.index,
-                key.life,
-            )
-            return [store.measurement(key, n) for (n,) in rows]
+            return self.study.store.measurements(self._key(name))
 
     # -- inside --------------------------------------------------------------------------------
 
     def _key(self, name: str) -> EpisodeKey:
         match = _NAME.fullmatch(name)
-        known = {outline.name for outline in self.outlines()}
+        known = {summary.name for summary in self.summaries()}
         if match is None or name not in known:
             raise InvalidInput(f"there is no episode {name!r} in the study {self.study.path}")
         phase: Any = match[1]
         return EpisodeKey(phase, int(match[2]), int(match[3] or 0))
 
     def _numbers(self, phase: str) -> list[int]:
-        return [outline.index for outline in self.outlines() if outline.phase == phase]
+        return [summary.index for summary in self.summaries() if summary.phase == phase]
 
-    def _stored_outlines(self, glance: Glance) -> Iterable[Outline]:
-        rows = self.study.store.query(
-            "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
-            "proxies, step FROM episodes "
-            "JOIN episode_proxies USING (phase, episode, life) "
-            "LEFT JOIN moments USING (phase, episode, life) "
-            "WHERE proxy = ? AND steps > opening ORDER BY phase, episode, life",
-            self.study.default_proxy,
-        )
-        for row in rows:
-            phase, index, life, seed, opening, steps, total, ended, fingerprint, blob, step = row
-            name, values = f"{phase}-{index}-{life}", unpack(blob)
-            peak = glance.peak(values, opening)
-            yield Outline(
-                name=name,
-                phase=phase,
-                index=index,
-                life=life,
-                seed=seed,
-                opening=opening,
-                steps=steps,
-                total_reward=total,
-                ended=ended,
-                fingerprint=fingerprint,
-                eligible=glance.eligible(steps, opening),
-                eligible_steps=peak.steps,
-                steps_above=peak.above,
-                peak_step=peak.step,
-                peak_proxy=peak.proxy,
-                same_peak=glance.same_peak(name, peak, values),
-                moment_step=step,
-                joins=glance.plays.joins(name, values, opening, fingerprint),
+    def _stored_summaries(self, maker: SummaryMaker) -> Iterable[EpisodeSummary]:
+        for trace in self.study.store.proxy_traces(self.study.default_proxy):
+            if trace.steps <= trace.opening:
+                continue
+            key = trace.key
+            yield maker.summary(
+                trace.values,
+                stored=True,
+                name=key.id,
+                phase=key.phase,
+                index=key.index,
+                life=key.life,
+                seed=trace.seed,
+                opening=trace.opening,
+                steps=trace.steps,
+                total_reward=trace.total_reward,
+                ended=trace.ended,
+                fingerprint=trace.fingerprint,
+                moment_step=trace.moment_step,
             )
 
-    def _fresh_outline(self, recording: Recording, glance: Glance) -> Outline:
+    def _fresh_summary(self, recording: Recording, maker: SummaryMaker) -> EpisodeSummary:
         episode = recording.episode
-        opening = min(episode.opening, episode.steps - 1)
-        peak = glance.peak(episode.proxies[self.study.default_proxy], opening)
-        return Outline(
+        return maker.summary(
+            episode.proxies[self.study.default_proxy],
+            stored=False,
             name=recording.name,
             phase="seed",
             index=episode.seed,
@@ -203,14 +191,7 @@ class Recordings:
             opening=episode.opening,
             steps=episode.steps,
             total_reward=float(episode.rewards.sum()),
-            ended="cut" if episode.cut else "terminated" if episode.terminated else "truncated",
+            ended=episode.ended,
             fingerprint=episode.fingerprint,
-            eligible=glance.eligible(episode.steps, episode.opening),
-            eligible_steps=peak.steps,
-            steps_above=peak.above,
-            peak_step=peak.step,
-            peak_proxy=peak.proxy,
-            same_peak=None,
             moment_step=None,
-            joins=None,
         )

@@ -1,7 +1,7 @@
-"""Single pictures of many episodes: each plays its game from the start, so cores share them.
+"""Single pictures of many episodes, taken by several processes: each replays a whole game.
 
-A helper process runs `main`: tasks come pickled on its standard input, pictures go back one by one
-on its standard output.
+A helper process runs `main`: it reads pickled requests from standard input and writes pictures one
+by one to standard output.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from safemargin.replay.pictures import Camera, encode
 from safemargin.replay.recordings import Recording
 
 WORTH_A_HELPER = 5_000
-"""Steps to play; starting a process costs about as much."""
+"""Starting a process costs about as much as replaying this many steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
-    """A picture to take."""
+class StillRequest:
+    """One picture to take."""
 
     recording: Recording
     step: int
 
     @property
     def cost(self) -> int:
-        """Steps to play until it can be taken."""
+        """Steps to replay before it can be taken."""
         return sum(map(len, self.recording.earlier_lives)) + self.step
 
 
@@ -50,25 +50,27 @@ class Still:
 
 
 def take_stills(
-    spec: EnvironmentSpec, wanted: Sequence[Wanted], advance: Callable[[], None] = lambda: None
+    spec: EnvironmentSpec,
+    wanted: Sequence[StillRequest],
+    advance: Callable[[], None] = lambda: None,
 ) -> list[Still]:
-    """The pictures in the order of the wishes; where it pays, several processes take them."""
+    """Take pictures, in several processes where that pays; return them in the order of `wanted`."""
     helpers = min(available_cores(), 1 + sum(each.cost for each in wanted) // WORTH_A_HELPER)
     stills = [Still(None, "no pictures: the process that was to take them has died")] * len(wanted)
     shares = _share_out(wanted, helpers)
 
-    def receive(place: int, still: Still) -> None:
-        stills[place] = still
+    def receive(index: int, still: Still) -> None:
+        stills[index] = still
         advance()
 
     if len(shares) == 1:
-        for place, still in _take(spec, [(place, wanted[place]) for place in shares[0]]):
-            receive(place, still)
+        for index, still in _take(spec, [(index, wanted[index]) for index in shares[0]]):
+            receive(index, still)
         return stills
     with contextlib.ExitStack() as ends:
         threads = []
         for share in shares:
-            tasks = cloudpickle.dumps((spec, [(place, wanted[place]) for place in share]))
+            tasks = cloudpickle.dumps((spec, [(index, wanted[index]) for index in share]))
             thread = threading.Thread(target=_listen, args=(ends, tasks, receive), daemon=True)
             thread.start()
             threads.append(thread)
@@ -77,14 +79,14 @@ def take_stills(
     return stills
 
 
-def _share_out(wanted: Sequence[Wanted], helpers: int) -> list[list[int]]:
-    """Which pictures each helper takes: the dearest first, always to the least burdened."""
+def _share_out(wanted: Sequence[StillRequest], helpers: int) -> list[list[int]]:
+    """Share the pictures out: the most expensive first, always to the helper with least work."""
     shares: list[list[int]] = [[] for _ in range(max(helpers, 1))]
     burdens = [0] * len(shares)
-    for place in sorted(range(len(wanted)), key=lambda place: -wanted[place].cost):
+    for index in sorted(range(len(wanted)), key=lambda index: -wanted[index].cost):
         least = burdens.index(min(burdens))
-        shares[least].append(place)
-        burdens[least] += wanted[place].cost
+        shares[least].append(index)
+        burdens[least] += wanted[index].cost
     return [share for share in shares if share] or [[]]
 
 
@@ -100,7 +102,7 @@ def _listen(
         stderr=subprocess.DEVNULL,
         env=environment,
     )
-    ends.callback(process.kill)  # also where Ctrl-C ends the waiting
+    ends.callback(process.kill)  # also after Ctrl-C
     with process, contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
         if process.stdin is None or process.stdout is None:
             return
@@ -111,34 +113,34 @@ def _listen(
 
 
 def _take(
-    spec: EnvironmentSpec, tasks: Sequence[tuple[int, Wanted]]
+    spec: EnvironmentSpec, tasks: Sequence[tuple[int, StillRequest]]
 ) -> Iterator[tuple[int, Still]]:
     try:
         camera = Camera(spec)
     except SafemarginError as error:
-        yield from ((place, Still(None, _told(error))) for place, _ in tasks)
+        yield from ((index, Still(None, _fault(error))) for index, _ in tasks)
         return
     try:
-        for place, wanted in tasks:
+        for index, wanted in tasks:
             try:
-                yield place, Still(encode(camera.look(wanted.recording, wanted.step)))
+                yield index, Still(encode(camera.look(wanted.recording, wanted.step)))
             except SafemarginError as error:
                 camera.forget()
-                yield place, Still(None, _told(error))
+                yield index, Still(None, _fault(error))
     finally:
         camera.close()
 
 
-def _told(error: SafemarginError) -> str:
+def _fault(error: SafemarginError) -> str:
     text = str(error)
     return text if text.startswith("no pictures") else f"no pictures: {text}"
 
 
 def main() -> None:
-    """Take the pictures that standard input asks for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
+    """Take the pictures requested on standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an environment prints is no picture
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # prints of an environment
     spec, tasks = pickle.load(sys.stdin.buffer)
     for answer in _take(spec, tasks):
         answers.write(pickle.dumps(answer))

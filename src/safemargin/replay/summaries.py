@@ -1,4 +1,4 @@
-"""One line about each episode: where it is most critical, and whose play it runs into."""
+"""A summary of each episode: where it is most critical, and which earlier play it joins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.core.records import Floats
+from safemargin.core.records import Floats, episode_title
 from safemargin.errors import StudyIncomplete
 from safemargin.margins.bounds.sample import FEWEST_MOMENTS
 from safemargin.policies.proxies import single_values
@@ -17,12 +17,12 @@ from safemargin.study.study import Study
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
-    """One line about an episode."""
+class EpisodeSummary:
+    """One episode in a line of a list."""
 
     name: str
     phase: str
-    """'natural', 'spread', or 'seed' for one that is not part of the study."""
+    """'natural', 'spread', or 'seed' for an episode that is not part of the study."""
     index: int
     life: int
     seed: int
@@ -32,73 +32,77 @@ class Outline:
     ended: str
     fingerprint: str
     eligible: bool
-    """Whether it has steps that a study may choose: after the opening, not among the last ones."""
+    """Whether it has steps that a study may choose: after the opening, before the last ones."""
     eligible_steps: int
-    """How many; all after the opening where the study may choose none."""
+    """Number of such steps; all after the opening where the study may choose none."""
     steps_above: int
-    """Those of them whose proxy lies above every measured one: nothing is promised there."""
+    """How many of them have a proxy above every measured one: nothing is promised there."""
     peak_step: int
-    """Where the study's proxy is highest among the others; among all if there are no others."""
+    """The step with the highest proxy among the others; among all if there are no others."""
     peak_proxy: float
     same_peak: str | None
-    """The earlier episode with the very same peak: one moment that both came to."""
+    """The earlier episode with exactly the same peak: a moment that both reached."""
     moment_step: int | None
     """The step that the study chose to measure."""
     joins: str | None
-    """The earlier episode whose play this one runs into; None where there is none."""
+    """The earlier episode whose play this one joins; None where there is none."""
 
     @property
     def beyond(self) -> bool:
         """Whether even its peak lies above every measured proxy."""
         return self.steps_above == self.eligible_steps
 
+    def title(self, *, has_lives: bool) -> str:
+        """Return the episode's name for people."""
+        return episode_title(self.phase, self.index, self.life, has_lives=has_lives)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """What the proxies of an episode say at a glance."""
-
-    step: int
-    proxy: float
-    steps: int
-    above: int
-
-
-class Glance:
-    """Looks over the proxies of one episode after another, in the order of the study."""
+class SummaryMaker:
+    """Summarises one episode after another, in the order of the study."""
 
     def __init__(self, study: Study) -> None:
-        self.highest = highest_measured(study)
+        self._highest = highest_measured(study)
         self._excluded = study.settings.excluded_steps
-        self.plays = Plays()
+        self._plays = Plays()
         self._peaks: dict[bytes, str] = {}
 
-    def peak(self, values: Floats, opening: int) -> Peak:
-        """Where a proxy is highest among the steps that may be chosen and lie in its range."""
+    def summary(self, values: Floats, *, stored: bool, **known: Any) -> EpisodeSummary:
+        """Summarise an episode by its proxies [steps] and the fields that are `known`.
+
+        Only a `stored` episode is compared with those before it.
+        """
+        name, opening, steps = known["name"], known["opening"], known["steps"]
         single = single_values(values)
-        last = len(single) - self._excluded
-        steps = np.arange(opening, last if last > opening else len(single))
-        within = steps[single[steps] <= self.highest]
-        among = within if len(within) else steps
-        step = int(among[np.argmax(single[among])])
-        return Peak(step, float(single[step]), len(steps), len(steps) - len(within))
+        first, last = min(opening, steps - 1), steps - self._excluded
+        eligible = np.arange(first, last if last > first else steps)
+        within = eligible[single[eligible] <= self._highest]
+        among = within if len(within) else eligible
+        peak = int(among[np.argmax(single[among])])
+        return EpisodeSummary(
+            **known,
+            eligible=last > opening,
+            eligible_steps=len(eligible),
+            steps_above=len(eligible) - len(within),
+            peak_step=peak,
+            peak_proxy=float(single[peak]),
+            same_peak=self._same_peak(name, values[peak : peak + ALIKE]) if stored else None,
+            joins=self._plays.joins(name, values, opening, known["fingerprint"])
+            if stored
+            else None,
+        )
 
-    def eligible(self, steps: int, opening: int) -> bool:
-        """Whether a study may choose one of the steps."""
-        return steps - self._excluded > opening
-
-    def same_peak(self, name: str, peak: Peak, values: Floats) -> str | None:
-        """The first episode that was seen with the same proxies from its peak on."""
-        sign = values[peak.step : peak.step + ALIKE].tobytes()
-        first = self._peaks.setdefault(sign, name)
+    def _same_peak(self, name: str, values: Floats) -> str | None:
+        """Return the first episode with the same proxies from its peak on; None: this one."""
+        first = self._peaks.setdefault(values.tobytes(), name)
         return None if first == name else first
 
 
 def highest_measured(study: Study) -> float:
-    """The highest proxy that a fit knows; infinity where there is too little for a fit."""
+    """Return the highest measured proxy; infinity where there are too few moments for a fit."""
     try:
         proxies = study.tuples().proxies
     except StudyIncomplete:
@@ -106,10 +110,10 @@ def highest_measured(study: Study) -> float:
     return float("inf") if len(proxies) < FEWEST_MOMENTS else float(single_values(proxies).max())
 
 
-def told_above(outlines: Sequence[Outline]) -> str | None:
-    """How many steps lie above every measured proxy; None where none does."""
-    above = sum(outline.steps_above for outline in outlines)
-    steps = sum(outline.eligible_steps for outline in outlines)
+def steps_above_note(summaries: Sequence[EpisodeSummary]) -> str | None:
+    """Say how many steps lie above every measured proxy; None where none does."""
+    above = sum(summary.steps_above for summary in summaries)
+    steps = sum(summary.eligible_steps for summary in summaries)
     if not above:
         return None
     return (

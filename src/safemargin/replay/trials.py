@@ -1,4 +1,4 @@
-"""One perturbed trial of a moment, played again, with pictures where there are any."""
+"""One perturbed trial of a moment, played again, with pictures where the environment draws."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from safemargin.replay.recordings import Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Take:
-    """A trial as it went."""
+class PlayedTrial:
+    """A trial, step by step."""
 
     number: int
-    """Among the trials of its n."""
+    """Its index among the trials of its n."""
     random_steps: int
     rewards: Floats  # [steps]
     actions: Array  # [steps] or [steps, dimensions]
     pictures: tuple[bytes, ...]  # [steps + 1], JPEG; none where the environment does not draw
     discounted: float
-    """Its return, up to the horizon."""
+    """The discounted return up to the horizon."""
 
 
 class TrialPlayer:
@@ -45,7 +45,7 @@ class TrialPlayer:
             else camera.simulator
         )
         self.runner = Runner(self.simulator, job.policy, job.settings)
-        self._place: tuple[Recording, int] | None = None
+        self._at: tuple[Recording, int] | None = None
         self._point: Point | None = None
         self._first: list[bytes] = []
 
@@ -57,8 +57,8 @@ class TrialPlayer:
         number: int,
         *,
         stop: Callable[[], bool] = lambda: False,
-    ) -> Take:
-        """The trial of that number for n random actions, exactly as it was measured."""
+    ) -> PlayedTrial:
+        """Play the trial of that number with n random actions, exactly as it was measured."""
         point = self._go_to(recording, step)
         keys = (*recording.episode.key.stream_keys, step)
         planner = Planner(
@@ -75,15 +75,15 @@ class TrialPlayer:
         self.simulator.close()
 
     def _go_to(self, recording: Recording, step: int) -> Point:
-        if self._point is None or self._place != (recording, step):
+        if self._point is None or self._at != (recording, step):
             self._point = self.runner.go_to(recording.episode, step, recording.earlier_lives)
-            self._place = recording, step
-            # An emulator's screen is not part of its state: it is kept beside it.
+            self._at = recording, step
+            # An emulator's screen is not part of its state, so its picture is kept as well.
             self._first = self._look()
         return self._point
 
     def _look(self) -> list[bytes]:
-        """The picture of this moment, or nothing."""
+        """Return the picture of this moment in a list; an empty one without a camera."""
         if self.camera is None:
             return []
         self.camera.forget()
@@ -96,7 +96,7 @@ class TrialPlayer:
         streams: Streams,
         number: int,
         stop: Callable[[], bool],
-    ) -> Take:
+    ) -> PlayedTrial:
         runner, simulator = self.runner, self.simulator
         simulator.restore(point.snapshot)
         if streams.environment is not None:
@@ -108,14 +108,14 @@ class TrialPlayer:
         while not simulator.ended and len(rewards) < runner.settings.horizon and not stop():
             rows, (memory,) = runner.scores([simulator.observation], [memory])
             if len(rewards) < len(uniforms):
-                runner.pass_over(streams.policy)
+                runner.skip_draw(streams.policy)
                 action = runner.random_actions(uniforms[len(rewards)], simulator.mask)
             else:
                 action = runner.choose(rows[0], streams.policy, simulator.mask)
             rewards.append(simulator.step(action).reward)
             actions.append(action)
             pictures += self._look()
-        return Take(
+        return PlayedTrial(
             number=number,
             random_steps=min(len(uniforms), len(rewards)),
             rewards=np.array(rewards),

@@ -1,4 +1,4 @@
-"""What if the agent had erred at this step: trials that are measured and played on demand."""
+"""What if the agent had erred at this step? Trials that are measured and played on demand."""
 
 from __future__ import annotations
 
@@ -8,28 +8,43 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Floats, Measurement, Moment
 from safemargin.engines import Job, MomentTask, available_cores
 from safemargin.engines.processes import ProcessEngine
 from safemargin.errors import InvalidInput, NoPictures, SafemarginError
 from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.trials import Take, TrialPlayer
+from safemargin.replay.trials import PlayedTrial, TrialPlayer
 
 KEPT = 8
-"""So many sets of played trials are kept; each takes a few megabytes."""
+"""This many sets of played trials are kept; each takes a few megabytes."""
 
 ROLES = ("best", "median", "worst")
 State = Literal["running", "done", "failed"]
 
 
+class Failing:
+    """Something done in the background that may fail."""
+
+    state: State
+    fault: str | None
+
+    def fail(self, fault: str) -> None:
+        """Give up, and say why."""
+        self.state, self.fault = "failed", fault
+
+
+Task = TypeVar("Task", bound=Failing)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Losses:
-    """What the trials of one n lost."""
+    """The losses of the trials of one n."""
 
     n: int
     losses: Floats  # [trials]
@@ -39,7 +54,7 @@ class Losses:
 
     @classmethod
     def of(cls, measurement: Measurement) -> Losses:
-        """Of each trial against its own unperturbed run, or the only one there is."""
+        """Compare each trial with its own unperturbed run, or with the only one there is."""
         estimate = measurement.estimate
         return cls(
             n=estimate.n,
@@ -51,15 +66,15 @@ class Losses:
 
     @property
     def roles(self) -> dict[str, int]:
-        """The numbers of the best, the median and the worst trial."""
+        """The indices of the best, the median and the worst trial."""
         order = np.argsort(self.losses, kind="stable")
         chosen = order[0], order[(len(order) - 1) // 2], order[-1]
         return dict(zip(ROLES, map(int, chosen), strict=True))
 
 
 @dataclass(eq=False)
-class WhatIf:
-    """The trials of one step: those of the study, or measured because somebody asked."""
+class WhatIf(Failing):
+    """The trials of one step: the study's, or measured on demand."""
 
     recording: Recording
     step: int
@@ -70,7 +85,7 @@ class WhatIf:
     fault: str | None = None
 
     def to_dict(self, n_values: Sequence[int]) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "episode": self.recording.name,
             "step": self.step,
@@ -83,7 +98,7 @@ class WhatIf:
                     "n": found.n,
                     "losses": found.losses.tolist(),
                     "mean": found.mean,
-                    "half_width": found.half_width if np.isfinite(found.half_width) else None,
+                    "half_width": finite_or_none(found.half_width),
                     "exact": found.exact,
                     "roles": found.roles,
                 }
@@ -93,17 +108,17 @@ class WhatIf:
 
 
 @dataclass(eq=False)
-class Showing:
-    """The best, the median and the worst trial of one n, being played or played."""
+class Showing(Failing):
+    """The best, the median and the worst trial of one n, as far as they are played."""
 
     what_if: WhatIf
     n: int
     state: State = "running"
-    takes: dict[str, Take] = field(default_factory=dict)
+    takes: dict[str, PlayedTrial] = field(default_factory=dict)
     fault: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "state": self.state,
             "fault": self.fault,
@@ -122,10 +137,10 @@ class Showing:
 
 
 class WhatIfs:
-    """Measures and plays trials in the background: one step and one showing at a time.
+    """Measures and plays trials in the background, one step and one showing at a time.
 
-    Trials run in worker processes, as those of a collection do, and are played in a thread that
-    owns its environment. Nothing of it is written to the study.
+    Trials run in worker processes, like those of a collection, and are played in a thread that
+    owns its environment. Nothing is written to the study.
     """
 
     def __init__(self, recordings: Recordings, make_camera: Callable[[], Camera]) -> None:
@@ -134,12 +149,13 @@ class WhatIfs:
         self._lock = threading.Lock()
         self._what_ifs: dict[tuple[str, int], WhatIf] = {}
         self._showings: OrderedDict[tuple[str, int, int], Showing] = OrderedDict()
-        self._to_measure: queue.Queue[WhatIf | None] = queue.Queue()  # None: it is over
+        self._to_measure: queue.Queue[WhatIf | None] = queue.Queue()  # None: stop
         self._to_play: queue.Queue[Showing | None] = queue.Queue()
         self._job: Job | None = None
         self._job_lock = threading.Lock()
         self._engine_lock = threading.Lock()
         self._engine: ProcessEngine | None = None
+        self._player: TrialPlayer | None = None  # of the thread that plays
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=work, daemon=True)
@@ -149,7 +165,7 @@ class WhatIfs:
             thread.start()
 
     def known(self, name: str, step: int) -> WhatIf:
-        """What was asked before; InvalidInput where it was not."""
+        """Return an earlier question; InvalidInput where it was not asked."""
         with self._lock:
             found = self._what_ifs.get((name, step))
         if found is None:
@@ -157,7 +173,7 @@ class WhatIfs:
         return found
 
     def ask(self, recording: Recording, step: int) -> WhatIf:
-        """What is known about a step; where that is nothing, or it failed, the trials begin."""
+        """Return what is known about a step; where that is nothing, or it failed, start trials."""
         with self._lock:
             found = self._what_ifs.get((recording.name, step))
             if found is not None and found.state != "failed":
@@ -169,7 +185,7 @@ class WhatIfs:
             return what_if
 
     def known_showing(self, name: str, step: int, n: int) -> Showing:
-        """What was asked to be played before; InvalidInput where it was not."""
+        """Return an earlier showing; InvalidInput where it was not asked for."""
         with self._lock:
             found = self._showings.get((name, step, n))
         if found is None:
@@ -177,7 +193,7 @@ class WhatIfs:
         return found
 
     def show(self, what_if: WhatIf, n: int) -> Showing:
-        """The trials of one n with pictures; where they are not played yet, that begins."""
+        """Return the trials of one n with pictures; start playing them where they are missing."""
         if n not in what_if.losses:
             raise InvalidInput(f"there are no trials with n = {n} at step {what_if.step} yet")
         key = what_if.recording.name, what_if.step, n
@@ -191,7 +207,7 @@ class WhatIfs:
             return showing
 
     def stop(self) -> None:
-        """Begin nothing more; trials under way are dropped."""
+        """Start nothing more; trials under way are dropped."""
         self._closed.set()
         self._to_measure.put(None)
         self._to_play.put(None)
@@ -200,10 +216,9 @@ class WhatIfs:
                 self._engine.interrupt()
 
     def close(self, *, seconds: float = 5.0) -> bool:
-        """Stop; whether all work has come to an end within the time.
+        """Stop; return whether all work has ended within this many seconds.
 
-        Each thread frees what it made itself: nobody else may touch an engine or an environment
-        that is in use.
+        Each thread frees what it made: no other may touch an engine or an environment in use.
         """
         self.stop()
         deadline = time.monotonic() + seconds
@@ -212,7 +227,7 @@ class WhatIfs:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _stored(self, recording: Recording, step: int) -> WhatIf | None:
-        """What the study measured, where this is its moment and all n are there."""
+        """Return what the study measured; None unless this is its moment, with all n."""
         if self._recordings.moment(recording.name) != step:
             return None
         measured = self._recordings.measured(recording.name)
@@ -225,18 +240,21 @@ class WhatIfs:
 
     # -- in the background ---------------------------------------------------------------------
 
-    def _measure_all(self) -> None:
-        while (what_if := self._to_measure.get()) is not None:
-            if self._closed.is_set() or not self._to_measure.empty():  # or asked for another step
-                what_if.state, what_if.fault = "failed", "dropped for a later question"
+    def _work(self, tasks: queue.Queue[Task | None], do: Callable[[Task], None]) -> None:
+        """Do one task after another until None comes; failures are for the page to show."""
+        while (task := tasks.get()) is not None:
+            if self._closed.is_set() or not tasks.empty():  # somebody looks at another step by now
+                task.fail("dropped for a later question")
                 continue
             try:
-                self._measure(what_if)
-                what_if.state = "failed" if self._closed.is_set() else "done"
+                do(task)
             except SafemarginError as error:
-                what_if.state, what_if.fault = "failed", str(error)
-            except Exception as error:  # noqa: BLE001 — the page must hear of it, not the terminal
-                what_if.state, what_if.fault = "failed", f"{type(error).__name__}: {error}"
+                task.fail(str(error))
+            except Exception as error:  # noqa: BLE001 — for the page, not for the terminal
+                task.fail(f"{type(error).__name__}: {error}")
+
+    def _measure_all(self) -> None:
+        self._work(self._to_measure, self._measure)
         self._drop_engine()
 
     def _measure(self, what_if: WhatIf) -> None:
@@ -251,15 +269,15 @@ class WhatIfs:
             engine = ProcessEngine(self._the_job(), min(available_cores(), len(tasks)))
             with self._engine_lock:
                 self._engine = engine
-        if self._closed.is_set():  # while the policy was loaded
-            return
-        try:
-            for piece in engine.run(tasks):
-                if isinstance(piece.result, tuple):
-                    _add(what_if, piece.result[1])
-        except BaseException:
-            self._drop_engine()  # its workers may be in the midst of something
-            raise
+        if not self._closed.is_set():  # while the policy was loaded
+            try:
+                for piece in engine.run(tasks):
+                    if isinstance(piece.result, tuple):
+                        _add(what_if, piece.result[1])
+            except BaseException:
+                self._drop_engine()  # its workers may be busy
+                raise
+        what_if.state = "failed" if self._closed.is_set() else "done"
 
     def _drop_engine(self) -> None:
         with self._engine_lock:
@@ -268,30 +286,20 @@ class WhatIfs:
             engine.close()
 
     def _play_all(self) -> None:
-        player: TrialPlayer | None = None
-        while (showing := self._to_play.get()) is not None:
-            if self._closed.is_set() or not self._to_play.empty():  # as above: what is looked at
-                showing.state, showing.fault = "failed", "dropped for a later question"
-                continue
-            try:
-                if player is None:
-                    player = TrialPlayer(self._the_job(), self._camera())
-                self._play(showing, player)
-            except SafemarginError as error:
-                showing.state, showing.fault = "failed", str(error)
-            except Exception as error:  # noqa: BLE001 — as above
-                showing.state, showing.fault = "failed", f"{type(error).__name__}: {error}"
-        if player is not None:
-            player.close()
+        self._work(self._to_play, self._play)
+        if self._player is not None:
+            self._player.close()
 
     def _camera(self) -> Camera | None:
         try:
             return self._make_camera()
-        except NoPictures:  # the page knows it from the episode's own pictures
+        except NoPictures:  # the episode's own pictures already say why
             return None
 
-    def _play(self, showing: Showing, player: TrialPlayer) -> None:
-        what_if = showing.what_if
+    def _play(self, showing: Showing) -> None:
+        if self._player is None:
+            self._player = TrialPlayer(self._the_job(), self._camera())
+        player, what_if = self._player, showing.what_if
         for role, number in what_if.losses[showing.n].roles.items():
             take = player.play(
                 what_if.recording, what_if.step, showing.n, number, stop=self._closed.is_set
@@ -311,4 +319,4 @@ class WhatIfs:
 def _add(what_if: WhatIf, measurement: Measurement) -> None:
     found = Losses.of(measurement)
     what_if.returns[found.n] = measurement.perturbed
-    what_if.losses = {**what_if.losses, found.n: found}  # replaced whole: others read it meanwhile
+    what_if.losses = {**what_if.losses, found.n: found}  # a new one: other threads read it

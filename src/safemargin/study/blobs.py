@@ -1,4 +1,4 @@
-"""Arrays as compressed bytes, as a study's database holds them."""
+"""Converts arrays to and from the compressed bytes that a study's database holds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from safemargin.errors import StudyCorrupt
 
 
 def pack(array: Array) -> bytes:
-    """An array as compressed bytes: 'dtype shape\\n' and the data."""
+    """Return an array as compressed bytes: 'dtype shape\\n' and the data."""
     little = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     header = f"{little.dtype.str} {','.join(map(str, little.shape))}\n".encode()
     return zlib.compress(header + little.tobytes(), 6)
 
 
 def unpack(blob: bytes) -> Array:
-    """The array that `pack` was given; StudyCorrupt where the bytes are no longer those."""
+    """Return the array that `pack` was given; StudyCorrupt if the bytes have changed."""
     try:
         header, data = zlib.decompress(blob).split(b"\n", 1)
         dtype, shape = header.decode().split(" ")

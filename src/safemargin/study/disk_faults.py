@@ -1,4 +1,4 @@
-"""What SQLite and the disk say when a study cannot be read or written, as one sentence."""
+"""Turns errors of SQLite and the disk into one sentence about the study."""
 
 from __future__ import annotations
 
@@ -13,43 +13,42 @@ from pathlib import Path
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
 
 ROOM = 1 << 20
-"""Bytes; with less, SQLite's helper files may not fit, of which it says only "disk I/O error"."""
+"""Bytes; with less, SQLite's auxiliary files may not fit, which it reports as "disk I/O error"."""
 
 
 @contextlib.contextmanager
 def disk_faults(folder: Path) -> Iterator[None]:
-    """Turn what happens to the study in a folder into a StudyError, or one of its kinds."""
+    """Turn errors of SQLite and the disk into a StudyError, or one of its kinds."""
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-        raise  # not the disk's doing
+        raise  # not caused by the disk
     except (sqlite3.Error, OSError) as error:
-        raise _told(folder, error) from error
+        raise _as_study_error(folder, error) from error
 
 
 def damaged(folder: Path, what: str) -> StudyCorrupt:
-    """The error that says that a database must not be used any more."""
+    """Return the error for a database that must not be used any more."""
     return StudyCorrupt(
         f"the database of the study in {folder} is damaged ({what}); restore it from a copy, "
         f"or save what can be read with `sqlite3 {folder / 'study.db'} .recover`"
     )
 
 
-def _told(folder: Path, error: sqlite3.Error | OSError) -> StudyError:
+def _as_study_error(folder: Path, error: sqlite3.Error | OSError) -> StudyError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary one
     number = getattr(error, "errno", None)
     failing = code == sqlite3.SQLITE_IOERR or number == errno.EIO
     full = code == sqlite3.SQLITE_FULL or number in (errno.ENOSPC, errno.EDQUOT)
     if full or (failing and _is_full(folder)):
         return StudyError(
-            f"the disk is full: {folder} keeps all that was finished before; "
-            "free some room and run the same command again"
+            f"the disk is full: {folder} keeps everything finished so far; "
+            "free some space and run the same command again"
         )
     if failing:
         return StudyError(
-            f"the disk under {folder} is failing, or your share of it is full ({error}): the study "
-            "keeps all that was finished before; look after the disk, then run the same command "
-            "again"
+            f"the disk under {folder} is failing, or your quota is used up ({error}): the study "
+            "keeps everything finished so far; check the disk, then run the same command again"
         )
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StudyError(f"cannot open the study in {folder}: {error}")
@@ -61,5 +60,5 @@ def _told(folder: Path, error: sqlite3.Error | OSError) -> StudyError:
 
 
 def _is_full(folder: Path) -> bool:
-    """A disk that is only read has no room either, but is not full."""
+    """Return whether the disk is full; a read-only one has no room either, but is not full."""
     return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free < ROOM

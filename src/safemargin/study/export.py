@@ -1,4 +1,4 @@
-"""A study as tables for other tools, CSV or Parquet: its tuples, and the steps of its episodes."""
+"""Exports a study to other tools as CSV or Parquet: its tuples, or the steps of its episodes."""
 
 from __future__ import annotations
 
@@ -12,80 +12,57 @@ import numpy as np
 from safemargin.core.files import written_whole
 from safemargin.core.records import Array
 from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
-from safemargin.study.blobs import unpack
 from safemargin.study.grouping import group_labels
+from safemargin.study.reading import TupleRow
 from safemargin.study.store import Store
 
 Columns = Mapping[str, Sequence[Any] | Array]
 
-COLUMNS = (
-    "phase",
-    "episode",
-    "life",
-    "step",
-    "proxy",
-    "proxy_value",
-    "n",
-    "criticality",
-    "half_width",
-    "trials",
-    "exact",
-    "capped",
-    "unperturbed",
-)
-
 
 def export_tuples(store: Store, path: Path) -> Path:
-    """One row for each moment, proxy and n; moments of one `group` belong together (copies)."""
-    rows = store.query(
-        f"SELECT {', '.join(COLUMNS)} FROM tuples ORDER BY phase, episode, life, proxy, n"
-    )
+    """Write one row for each moment, proxy and n; moments that share a `group` belong together."""
+    rows = store.tuple_rows()
     if not rows:
         raise StudyIncomplete(f"the study in {store.folder} holds no tuples to export yet")
-    columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    columns = dict(zip(TupleRow._fields, map(list, zip(*rows, strict=True)), strict=True))
     for name in ("exact", "capped"):
         columns[name] = [bool(value) for value in columns[name]]
-    keys = [row[:3] for row in rows]
+    keys = [row.key for row in rows]
     moments = list(dict.fromkeys(keys))
     group_of = dict(zip(moments, group_labels(store, moments).tolist(), strict=True))
     return _write({**columns, "group": [group_of[key] for key in keys]}, path)
 
 
 def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Path:
-    """One row for each step of the natural episodes (the first so many): reward and proxies.
+    """Write one row for each step of the (first `episodes`) natural episodes: reward and proxies.
 
-    Where a game has lives, each is an episode. A proxy that looks at n has a column for each n.
+    Where a game has lives, each is an episode. A proxy that looks at n has one column for each n,
+    named after it: `own_n1`, `own_n4`.
     """
     if episodes is not None and episodes < 1:
         raise InvalidInput(f"the steps of at least 1 episode can be exported, got {episodes}")
-    found = store.query(
-        "SELECT phase, episode, life, opening, ended, steps, rewards FROM episodes "
-        "WHERE phase = 'natural' ORDER BY episode, life LIMIT ?",
-        -1 if episodes is None else episodes,
-    )
-    if not found:
+    keys = [key for key in store.episode_outlines() if key.phase == "natural"][:episodes]
+    if not keys:
         raise StudyIncomplete(f"the study in {store.folder} holds no natural episodes yet")
+    n_values = store.meta("settings")["n_values"]
     pieces: dict[str, list[Array]] = {}
-    for phase, episode, life, opening, ended, steps, rewards in found:
-        told: dict[str, Array] = {
-            "episode": np.full(steps, episode),
-            "life": np.full(steps, life),
-            "step": np.arange(steps),
-            "opening": np.arange(steps) < opening,
-            "ended": np.full(steps, ended),
-            "reward": unpack(rewards),
+    for episode in map(store.episode, keys):
+        steps = np.arange(episode.steps)
+        columns: dict[str, Array] = {
+            "episode": np.full(episode.steps, episode.key.index),
+            "life": np.full(episode.steps, episode.key.life),
+            "step": steps,
+            "opening": steps < episode.opening,
+            "ended": np.full(episode.steps, episode.ended),
+            "reward": episode.rewards,
         }
-        for name, packed in store.query(
-            "SELECT proxy, proxies FROM episode_proxies "
-            "WHERE phase = ? AND episode = ? AND life = ? ORDER BY proxy",
-            *(phase, episode, life),
-        ):
-            values = unpack(packed).astype(np.float32)
+        for name, recorded in episode.proxies.items():
+            values = recorded.astype(np.float32)
             if values.ndim == 1:
-                told[name] = values
+                columns[name] = values
             else:
-                told |= {f"{name}_{at}": column for at, column in enumerate(values.T)}
-        for name, piece in told.items():
+                columns |= {f"{name}_n{n}": values[:, at] for at, n in enumerate(n_values)}
+        for name, piece in columns.items():
             pieces.setdefault(name, []).append(piece)
     return _write({name: np.concatenate(parts) for name, parts in pieces.items()}, path)
 
@@ -94,8 +71,8 @@ def _write(columns: Columns, path: Path) -> Path:
     try:
         if path.suffix == ".csv":
             with (
-                written_whole(path) as place,
-                open(place, "w", newline="", encoding="utf-8") as file,
+                written_whole(path) as draft,
+                open(draft, "w", newline="", encoding="utf-8") as file,
             ):
                 writer = csv.writer(file)
                 writer.writerow(columns)
@@ -116,5 +93,5 @@ def _write_parquet(columns: Columns, path: Path) -> None:
     except ImportError:
         raise MissingExtra("exporting to Parquet", extra="parquet") from None
     table = arrow.table(dict(columns))
-    with written_whole(path) as place:
-        parquet.write_table(table, place, compression="zstd")
+    with written_whole(path) as draft:
+        parquet.write_table(table, draft, compression="zstd")

@@ -1,15 +1,15 @@
-"""Can a study's numbers be trusted: what the doctor and the data themselves say, in sentences."""
+"""Can a study's numbers be trusted? The findings of the doctor and of the data, as sentences."""
 
 from __future__ import annotations
 
-from safemargin.study.plays import told_plays
+from safemargin.study.plays import describe_plays
 from safemargin.study.status import Status
 from safemargin.study.study import Study
-from safemargin.validation.validate import Validation
+from safemargin.validation.validating import Validation
 
 
 def findings(study: Study, status: Status, validation: Validation | None) -> list[tuple[str, str]]:
-    """The doctor's word, then what the data say about themselves."""
+    """Return level and text of the doctor's findings, then those about the data."""
     found = [(str(each["level"]), str(each["text"])) for each in study.diagnosis["findings"]]
     distinct = (
         f"{status.distinct_moments:,} of {status.chosen_moments:,} moments are distinct, from "
@@ -17,7 +17,7 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
     )
     few = status.distinct_moments < 0.9 * status.chosen_moments
     found.append(("note" if few else "ok", distinct + ("; the rest are copies" if few else "")))
-    few_plays = told_plays(status.plays, status.chosen_moments)
+    few_plays = describe_plays(status.plays, status.chosen_moments)
     if few_plays:
         found.append(("note", few_plays))
     if status.estimates:
@@ -27,47 +27,38 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
             else ("ok", "no estimate hit the cap on trials")
         )
     if status.without_spread:
-        found.append(
-            (
-                "note",
-                f"{status.without_spread:,} sampled estimates saw no spread at all: a loss rarer "
-                "than one in so many trials may have been missed",
-            )
+        text = (
+            f"{status.without_spread:,} sampled estimates saw no spread at all: a loss rarer than "
+            "one in that many trials may have been missed"
         )
+        found.append(("note", text))
     if validation is not None:
         found += _held_out(validation)
     return found
 
 
 def _held_out(validation: Validation) -> list[tuple[str, str]]:
-    """What moments that a fit has not seen say about it."""
+    """Return what held-out moments say about a fit."""
     found = []
     promised = 1 - validation.confidence
     for row in validation.chain:
         if row.phase != "natural" or row.failed.share is None:
             continue
-        broken = row.failed.low > promised
-        found.append(
-            (
-                "problem" if broken else "ok",
-                f"at tolerance {row.tolerance:g}, {row.failed.count} of {row.failed.tested} unseen "
-                f"natural moments broke their margin ({row.failed.share:.1%}, 95 % interval "
-                f"{row.failed.low:.1%} to {row.failed.high:.1%}; {promised:.1%} was promised); "
-                f"mean margin {row.mean_margin:.2f}",
-            )
+        text = (
+            f"at tolerance {row.tolerance:g}, {row.failed.count} of {row.failed.tested} unseen "
+            f"natural moments broke their margin ({row.failed.share:.1%}, 95 % interval "
+            f"{row.failed.low:.1%} to {row.failed.high:.1%}; {promised:.1%} was promised); "
+            f"mean margin {row.mean_margin:.2f}"
         )
+        found.append(("problem" if row.failed.low > promised else "ok", text))
     if validation.same_law is not None:
-        differ = validation.same_law.p_value < 0.05
+        p_value = validation.same_law.p_value
+        differ = p_value < 0.05
         verdict = (
             "natural and spread moments lose differently given the proxy, so the calibration is "
             "in doubt"
             if differ
             else "no sign that natural and spread moments lose differently given the proxy"
         )
-        found.append(
-            (
-                "problem" if differ else "ok",
-                f"{verdict} (p = {validation.same_law.p_value:.3f})",
-            )
-        )
+        found.append(("problem" if differ else "ok", f"{verdict} (p = {p_value:.3f})"))
     return found

@@ -1,4 +1,4 @@
-"""A study's folder is one process's to write to, and holds one study, whoever else comes along."""
+"""Keeps a study's folder to one writing process and one study, whatever other processes do."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from safemargin.errors import StudyBusy
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process; StudyBusy where another one does."""
+    """Lock the folder for this process; StudyBusy if another one holds the lock."""
     try:
         import fcntl
     except ImportError:  # no such lock on Windows; SQLite's own still keeps the file whole
         yield
         return
-    # The folder is locked, not the file: closing a second handle of the database file would
-    # drop SQLite's own locks.
+    # The folder is locked, not the file: closing a second handle to the database file would
+    # release SQLite's own locks.
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -35,12 +35,12 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def put_in_place(draft: Path, target: Path) -> None:
-    """Give a finished file its name; FileExistsError where that is taken, if only just now."""
+    """Give a finished file its name; FileExistsError if the name is taken by then."""
     try:
         os.link(draft, target)
     except FileExistsError:
         raise
-    except OSError:  # no hard links on this disk, and to rename might replace somebody's file
+    except OSError:  # no hard links on this disk, and renaming might replace somebody's file
         with held(target.parent):
             if target.exists():
                 raise FileExistsError(target) from None

@@ -10,59 +10,38 @@ s² is averaged with one more degree of freedom at (x̄/2)², as if costs usuall
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from safemargin.core.records import PHASES, Episode, EpisodeKey, Floats, Measurement, Phase
+from safemargin.core.records import PHASES, EpisodeKey, Floats, Phase
 from safemargin.core.settings import Settings
 from safemargin.errors import StudyIncomplete
-from safemargin.study.blobs import pack
-from safemargin.study.selection import eligible_steps
-from safemargin.study.store import Store
+from safemargin.study.costs import Cost, Piece, whole_moments
 
 CONFIDENCE = 0.9
-"""Of every range."""
+"""The confidence of every range."""
 
 USUAL_SPREAD = 0.5
-"""Of costs, relative to their mean, before any is seen; weighs as much as one of them."""
-
-Piece = tuple[EpisodeKey, int]
-"""An episode and n; n = 0 is the episode itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one finished piece took."""
-
-    steps: int
-    """Simulator steps."""
-    seconds: float
-    """Of one worker; NaN where the clock is not to be trusted."""
-    trials: int = 0
-    capped: bool = False
-    stored: float = 0.0
-    """Bytes on disk."""
-    moments: int = 0
-    """Of an episode: 1 where it has a step to select, else 0."""
+"""The spread of costs relative to their mean, assumed beforehand; it weighs as much as one cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A cost, and between which ends it lies nine times out of ten."""
+    """A cost, and the range in which it lies nine times out of ten."""
 
     expected: float
     low: float
     high: float
 
     def __add__(self, other: Range) -> Range:
-        """Both together, as if they were dear or cheap at the same time: never too narrow."""
+        """Add as if both were high or low at the same time, so the range is never too narrow."""
         return Range(self.expected + other.expected, self.low + other.low, self.high + other.high)
 
     def through(self, function: Callable[[float], float]) -> Range:
-        """All three under an increasing function."""
+        """Apply an increasing function to all three numbers."""
         return Range(function(self.expected), function(self.low), function(self.high))
 
 
@@ -71,134 +50,48 @@ NOTHING = Range(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """What is left of one stage: the episodes, or the criticality for one n."""
+    """The remaining cost of one stage: the episodes, or the criticality for one n."""
 
     n: int
     """0: the episodes."""
     pieces: int
-    """Moments to measure, or episodes to choose them from."""
+    """Moments to measure, or episodes to select them from."""
     sample: int
-    """Pieces that the forecast is made from."""
+    """Pieces that the forecast is based on."""
     trials: Range
     steps: Range
     """Simulator steps."""
     worker_seconds: Range
-    """Of one worker."""
+    """Seconds of a single worker."""
     capped: float
     """The share of the sample that reached `max_trials`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is left of a collection, stage by stage and in all."""
+    """The remaining cost of a collection, by stage and in total."""
 
     wanted: Mapping[Phase, int]
     """Phase → moments."""
     left: Mapping[Phase, int]
     """Phase → those not yet measured for every n."""
     sample: Mapping[Phase, int]
-    """Phase → moments, measured for every n, that the forecast is made from."""
+    """Phase → moments, measured for every n, that the forecast is based on."""
     stages: tuple[StageCost, ...]
     """The episodes, then each n."""
     trials: Range
     steps: Range
     worker_seconds: Range
     disk_bytes: float
-    """Of the whole study, once it is finished."""
+    """Size of the whole study, once it is finished."""
+
+    def useful_workers(self, workers: int) -> int:
+        """Return how many of the workers have something to do: one worker measures a moment."""
+        return max(1, min(workers, sum(self.left.values())))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-# -- what pieces took --------------------------------------------------------------------------
-
-
-def cost_of_episode(episode: Episode, seconds: float, settings: Settings) -> Cost:
-    """What an episode took that was just run."""
-    arrays = (episode.actions, episode.rewards, episode.scores)
-    blobs = [sum(len(pack(array)) for array in arrays)]
-    blobs += [len(pack(values)) for values in episode.proxies.values()]
-    small = 2 + len(episode.proxies)  # rows of its costs, its moment, and the proxies there
-    return Cost(
-        episode.steps,
-        seconds,
-        stored=sum(map(_bytes_of_row, blobs)) + small * _bytes_of_row(0),
-        moments=_usable(episode.opening, episode.steps, episode.cut, settings),
-    )
-
-
-def cost_of_measurement(measurement: Measurement, seconds: float) -> Cost:
-    """What a moment took that was just measured for one n."""
-    blobs = len(pack(measurement.perturbed)) + len(pack(measurement.unperturbed))
-    return Cost(
-        measurement.steps,
-        seconds,
-        trials=measurement.estimate.trials,
-        capped=measurement.estimate.capped,
-        stored=_bytes_of_row(blobs) + _bytes_of_row(0),
-    )
-
-
-def read_costs(store: Store, settings: Settings) -> dict[Piece, Cost]:
-    """What every finished piece of a study took."""
-    usable = {key: _usable(*outline, settings) for key, outline in store.episode_outlines().items()}
-    stored: dict[Piece, float] = {}
-    for *key, n, blobs in store.query(
-        "SELECT phase, episode, life, 0, LENGTH(proxies) FROM episode_proxies UNION ALL SELECT "
-        "phase, episode, life, 0, LENGTH(actions) + LENGTH(rewards) + LENGTH(scores) FROM episodes "
-        "UNION ALL SELECT phase, episode, life, n, "
-        "LENGTH(perturbed_returns) + LENGTH(unperturbed_returns) FROM estimates "
-        "UNION ALL SELECT phase, episode, life, n, 0 FROM costs "
-        "UNION ALL SELECT phase, episode, life, 0, 0 FROM moments "
-        "UNION ALL SELECT phase, episode, life, 0, 0 FROM moment_proxies"
-    ):
-        piece = EpisodeKey(*key), n
-        stored[piece] = stored.get(piece, 0.0) + _bytes_of_row(blobs)
-    costs: dict[Piece, Cost] = {}
-    for *key, n, steps, seconds, trials, capped in store.query(
-        "SELECT phase, episode, life, n, costs.steps, seconds, IFNULL(trials, 0), "
-        "IFNULL(capped, 0) FROM costs LEFT JOIN estimates USING (phase, episode, life, n)"
-    ):
-        episode = EpisodeKey(*key)
-        costs[episode, n] = Cost(
-            steps,
-            seconds,
-            trials=trials,
-            capped=bool(capped),
-            stored=stored[episode, n],
-            moments=usable[episode] if n == 0 else 0,
-        )
-    return costs
-
-
-def whole_moments(pieces: Iterable[Piece], n_values: Sequence[int]) -> set[EpisodeKey]:
-    """The moments, by their episodes, that are measured for every n."""
-    measured: dict[EpisodeKey, int] = {}
-    for key, n in pieces:
-        measured[key] = measured.get(key, 0) + (n > 0)
-    return {key for key, count in measured.items() if count == len(n_values)}
-
-
-def without_clock(costs: Mapping[Piece, Cost], keys: Set[EpisodeKey]) -> dict[Piece, Cost]:
-    """The same costs, but the seconds of some episodes and of their moments are not trusted."""
-    return {
-        piece: replace(cost, seconds=math.nan) if piece[0] in keys else cost
-        for piece, cost in costs.items()
-    }
-
-
-def _usable(opening: int, steps: int, cut: bool, settings: Settings) -> int:
-    return int(bool(eligible_steps(opening=opening, steps=steps, cut=cut, settings=settings)))
-
-
-def _bytes_of_row(blobs: int) -> float:
-    """What a row takes in SQLite's file of 4-kB pages: a long one has pages of its own."""
-    size = blobs + 30  # the key and the plain columns
-    return 1.3 * size if size <= 1000 else 500 + 4096 * math.ceil((size - 1000) / 4092)
-
-
-# -- what is left ------------------------------------------------------------------------------
 
 
 def forecast(
@@ -208,7 +101,7 @@ def forecast(
     *,
     done: Mapping[Piece, Cost],
 ) -> Forecast:
-    """What a collection still takes, from what a sample took; `done` is what the study holds."""
+    """Forecast the rest of a collection from a sample of costs; the study holds `done`."""
     n_values = settings.n_values
     whole = _count(whole_moments(sample, n_values))
     if not any(whole.values()):
@@ -239,7 +132,7 @@ def _stage(
     wanted: Mapping[Phase, int],
     done: Mapping[Piece, Cost],
 ) -> StageCost:
-    """One stage, over both phases."""
+    """Forecast one stage, over both phases."""
     held = _count(key for (key, its_n), cost in done.items() if its_n == n and (n or cost.moments))
     left = [max(wanted[phase] - held[phase], 0) for phase in PHASES]
     pieces = {key: cost for (key, its_n), cost in sample.items() if its_n == n}
@@ -266,11 +159,11 @@ def _stage(
 
 
 def _per_moment(values: Mapping[EpisodeKey, float], episodes: Mapping[EpisodeKey, Cost]) -> Floats:
-    """The cost of an episode with a step to select, those too short for one included, [games].
+    """Return the cost of running games until one has a step to select, [games].
 
-    Games may have several lives, and some give no moment: the ratio r = Σx/Σe of costs and moments
-    is what counts. Its residuals x − r·e, put around r, have the mean and the spread that a sample
-    of such costs would have.
+    Games may have several lives, and some give no moment, so what counts is the ratio r = Σx/Σe of
+    costs to moments. Its residuals x − r·e, centred on r, have the mean and the spread that a
+    sample of such costs would have.
     """
     games: dict[int, list[float]] = {}
     for key, value in values.items():
@@ -285,10 +178,10 @@ def _per_moment(values: Mapping[EpisodeKey, float], episodes: Mapping[EpisodeKey
 
 
 def predict(samples: Sequence[Floats], left: Sequence[int], *, exact: bool = False) -> Range:
-    """The sum of so many further values of each group, from a sample of each.
+    """Predict the sum of `left` further values of each group from a sample of each.
 
-    Where a group has fewer than two values, all are taken for one group. `exact`: equal values are
-    no chance.
+    Where a group has fewer than two values, all groups are pooled. With `exact`, equal values are
+    no coincidence.
     """
     groups = [(sample, count) for sample, count in zip(samples, left, strict=True) if count > 0]
     if any(len(sample) < 2 for sample, _ in groups):
@@ -311,7 +204,7 @@ def predict(samples: Sequence[Floats], left: Sequence[int], *, exact: bool = Fal
 
 
 def _stored(sample: Mapping[Piece, Cost], n: int) -> float:
-    """Bytes on disk for each moment, of its episode or of one estimate."""
+    """Return the bytes on disk per moment, of its episode (n = 0) or of one estimate."""
     pieces = [cost for (_, its_n), cost in sample.items() if its_n == n]
     moments = len(pieces) if n else sum(cost.moments for cost in pieces)
     return sum(cost.stored for cost in pieces) / max(moments, 1)

@@ -1,37 +1,34 @@
-"""A few moments of a study, measured only to see what they cost, and thrown away."""
+"""A few moments of a study, measured only to learn what they cost, and then discarded."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, Episode, EpisodeKey, Moment, Phase
 from safemargin.core.settings import Settings
-from safemargin.criticality.estimation import ALWAYS_REPEATED
-from safemargin.engines import Engine, EpisodeTask, MomentTask
-from safemargin.study.collection import Episodes
-from safemargin.study.forecast import (
+from safemargin.engines import Engine
+from safemargin.study.costs import (
+    ENOUGH,
     Cost,
     Piece,
     cost_of_episode,
     cost_of_measurement,
+    representative,
+    usual,
     whole_moments,
     without_clock,
 )
-from safemargin.study.selection import select_natural, select_spread
-
-ENOUGH = 4
-"""So many moments may speak for the study alone, without those known to be unusual."""
+from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
 
 
 class Pilot:
     """Runs a few episodes and measures one moment of each, round after round.
 
-    Games are taken from all over the study, and moments are chosen as in a study.
+    Games are taken from all over the study, and moments are selected as in a study.
     """
 
     def __init__(
@@ -43,21 +40,20 @@ class Pilot:
         *,
         moments: int,
     ) -> None:
-        """`wanted` moments has the study, of which it holds `done`; `moments` shall be known."""
+        """Prepare to measure until the costs of `moments` moments are known.
+
+        The study is to have `wanted` moments of each phase, and already holds `done`.
+        """
         self.settings = settings
         self.selection_proxy = selection_proxy
+        self.done = done
         self.costs: dict[Piece, Cost] = {}
         self.episodes: dict[EpisodeKey, Episode] = {}
         self.cold: set[EpisodeKey] = set()
-        """Those of the first round, in which workers load and warm up."""
-        self.seconds = self.choosing_seconds = 0.0
+        """The episodes of the first round, in which workers load and warm up."""
+        self.seconds = self.selection_seconds = 0.0
         self.interrupted = False
-        # The first moments of a study are checked more thoroughly than the rest, and so cost more.
-        self.done = {
-            piece: cost for piece, cost in done.items() if piece[0].index >= ALWAYS_REPEATED
-        }
-        self.first = {piece: cost for piece, cost in done.items() if piece not in self.done}
-        known = [key.phase for key in whole_moments(self.done, settings.n_values)]
+        known = [key.phase for key in whole_moments(usual(done), settings.n_values)]
         held = [key.phase for key in whole_moments(done, settings.n_values)]
         left = any(wanted[phase] > held.count(phase) for phase in PHASES)
         shares = {phase: moments * wanted[phase] / sum(wanted.values()) for phase in PHASES}
@@ -76,8 +72,9 @@ class Pilot:
             )
             for phase in PHASES
         }
-        self.games: list[EpisodeKey] = []  # in the order in which they were handed out
-        self.tallies = {phase: Episodes(settings) for phase in PHASES}
+        self.games: dict[Phase, list[int]] = {phase: [] for phase in PHASES}
+        """The games of each phase, in the order in which they were handed out."""
+        self.finished = {phase: Episodes(settings) for phase in PHASES}
 
     @property
     def todo(self) -> int:
@@ -90,11 +87,9 @@ class Pilot:
         return whole_moments(self.costs, self.settings.n_values)
 
     def sample(self) -> dict[Piece, Cost]:
-        """All costs, without those known to be unusual where there are enough others."""
+        """Return all costs, without unusual ones where there are enough others."""
         n_values = self.settings.n_values
-        costs = {**self.done, **self.costs}
-        if len(whole_moments(costs, n_values)) < ENOUGH:
-            costs |= self.first
+        costs = representative(self.done, n_values, pilot=self.costs)
         warm = (piece for piece in costs if piece[0] not in self.cold)
         if len(whole_moments(warm, n_values)) >= ENOUGH:
             costs = without_clock(costs, self.cold)
@@ -107,7 +102,7 @@ class Pilot:
         try:
             for counts in self._rounds(engine.workers):
                 self._run_episodes(engine, counts)
-                self._measure(engine, self._choose(counts), progress)
+                self._measure(engine, self._select(counts), progress)
                 self.cold = self.cold or set(self.episodes)
                 if time.monotonic() - began > seconds:
                     break
@@ -118,7 +113,7 @@ class Pilot:
         self.seconds = time.monotonic() - began
 
     def _rounds(self, workers: int) -> Iterator[dict[Phase, int]]:
-        """How many moments of each phase there are after each round: one more for each worker."""
+        """Yield the moments of each phase there are after each round: one more for each worker."""
         turns = [
             phase
             for pair in itertools.zip_longest(*([phase] * self.targets[phase] for phase in PHASES))
@@ -129,72 +124,53 @@ class Pilot:
         for end in range(size, len(turns) + size, size):
             yield {phase: turns[:end].count(phase) for phase in PHASES}
 
-    def _usable(self, phase: Phase) -> list[Episode]:
-        """The episodes so far that have a step to select, in their order."""
-        return [
-            episode
-            for game in self.games
-            if game.phase == phase
-            for key, episode in sorted(self.episodes.items())
-            if key.game_keys == game.game_keys and self.costs[key, 0].moments
-        ]
+    def _eligible(self, phase: Phase) -> list[EpisodeKey]:
+        return self.finished[phase].eligible_in(self.games[phase])
 
     def _run_episodes(self, engine: Engine, counts: Mapping[Phase, int]) -> None:
-        """Games until each phase has so many episodes with a step to select."""
+        """Run games until each phase has this many episodes with a step to select."""
         while missing := [
             EpisodeKey(phase, next(self.numbers[phase]))
             for phase in PHASES
-            for _ in range(counts[phase] - len(self._usable(phase)))
+            for _ in range(counts[phase] - len(self._eligible(phase)))
         ]:
-            self.games += missing
-            for piece in engine.run(map(EpisodeTask, missing)):
-                if isinstance(piece.result, tuple):
-                    raise TypeError("an episode task gave a measurement")
-                for episode in piece.result:
-                    share = piece.seconds / len(piece.result)
+            for game, seconds in run_games(engine, missing):
+                for episode in game:
+                    share = seconds / len(game)
                     self.costs[episode.key, 0] = cost_of_episode(episode, share, self.settings)
                     self.episodes[episode.key] = episode
-                    self.tallies[episode.key.phase].add(
-                        episode.key, episode.opening, episode.steps, episode.cut
-                    )
-            for tally in self.tallies.values():
-                tally.refuse_short_ones()
+                self.finished[game[0].key.phase].add_game(game)
+            for key in missing:
+                self.games[key.phase].append(key.index)
+            for episodes in self.finished.values():
+                episodes.refuse_short_ones()
 
-    def _choose(self, counts: Mapping[Phase, int]) -> list[Moment]:
-        """One moment of each episode, as a study would."""
+    def _select(self, counts: Mapping[Phase, int]) -> list[Moment]:
+        """Select one moment of each episode, as a study would; return those not yet measured."""
         began = time.perf_counter()
-        natural, spread = (self._usable(phase)[: counts[phase]] for phase in PHASES)
-        chosen = [select_natural(episode, self.settings) for episode in natural]
-        selected = select_spread(spread, self.selection_proxy, self.settings)
-        chosen += [moment for moment, _ in selected]
-        self.choosing_seconds = (time.perf_counter() - began) / len(chosen)
-        return [moment for moment in chosen if moment.episode not in self.measured]
-
-    def _measure(self, engine: Engine, moments: Iterable[Moment], progress: Progress) -> None:
-        """The criticality of some moments, for every n."""
-        tasks = (
-            MomentTask(
-                self.episodes[moment.episode],
-                moment,
-                self.settings.n_values,
-                tuple(
-                    self.episodes[replace(moment.episode, life=life)].actions
-                    for life in range(moment.episode.life)
-                ),
-            )
-            for moment in moments
+        natural, spread = (
+            [self.episodes[key] for key in self._eligible(phase)[: counts[phase]]]
+            for phase in PHASES
         )
-        for piece in engine.run(tasks):
-            if isinstance(piece.result, list):
-                raise TypeError("a moment task gave episodes")
-            moment, measurement = piece.result
-            cost = cost_of_measurement(measurement, piece.seconds)
+        selected = list(select_moments(natural, spread, self.selection_proxy, self.settings))
+        self.selection_seconds = (time.perf_counter() - began) / len(selected)
+        return [moment for moment, _ in selected if moment.episode not in self.measured]
+
+    def _measure(self, engine: Engine, moments: list[Moment], progress: Progress) -> None:
+        """Measure the criticality of some moments for every n."""
+        for moment, measurement, seconds in measure_moments(
+            engine,
+            ((moment, self.settings.n_values) for moment in moments),
+            episode_of=self.episodes.__getitem__,
+            actions_of=lambda key: self.episodes[key].actions,
+        ):
+            cost = cost_of_measurement(measurement, seconds)
             self.costs[moment.episode, measurement.estimate.n] = cost
             progress.advance(measurement.steps)
 
 
 def _all_over(count: int, *, start: float) -> Iterator[int]:
-    """All numbers below `count`, any first few of them spread evenly; then those that follow.
+    """Yield all numbers below `count`, any first few of them spread evenly; then those above.
 
     Steps of the golden ratio around a circle leave no large gap, however early they stop.
     """

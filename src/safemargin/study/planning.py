@@ -1,7 +1,7 @@
-"""What a study will cost, found out by measuring a few moments before anyone waits a night.
+"""What a study will cost, estimated by measuring a few moments before anyone waits a night.
 
-Nothing is written. The pilot's moments could be made the first ones of the study; but a plan is
-there to be argued with, and other settings after it would meet a study that refuses them.
+Nothing is written. The pilot's moments could become the first ones of the study; but people plan
+in order to change their settings, and a study refuses settings other than its own.
 """
 
 from __future__ import annotations
@@ -21,38 +21,40 @@ from safemargin.engines import EngineName, available_cores, check_engine
 from safemargin.errors import InvalidInput
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.proxies import Proxy
-from safemargin.study.forecast import Forecast, Range, forecast, read_costs
+from safemargin.study.collection import check_collect
+from safemargin.study.costs import read_costs
+from safemargin.study.forecast import Forecast, Range, forecast
 from safemargin.study.pilot import Pilot
-from safemargin.study.store import DATABASE, Store
-from safemargin.study.study import MakeEnvironment, Study, check_collect
+from safemargin.study.store import DATABASE
+from safemargin.study.study import MakeEnvironment, Study
 from safemargin.study.suggestions import Saving, savings
 
 MOMENTS = 12
-"""So many are measured, or one for each worker where that is more."""
+"""How many moments are measured, or one for each worker if that is more."""
 
 SECONDS = 60.0
-"""After so long no further moment is begun."""
+"""After this time, no further moment is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostPlan:
-    """What a collection will cost: the forecast, and how long a person waits for it."""
+    """The cost of a collection: the forecast, and how long a person waits for it."""
 
     environment: str
     policy: str
     study: str | None
-    """The folder of the study that goes on; None for a new one."""
+    """The folder of the study that would be resumed; None for a new one."""
     forecast: Forecast
     workers: int
     seconds: Range
-    """From the command to its end, with so many workers."""
+    """From the start of the command to its end, with these workers."""
     preparation_seconds: float
-    """Of these: examining the environment, and choosing moments."""
+    """The part of `seconds` for examining the environment and selecting moments."""
     worst: tuple[float, float] | None
-    """Trials and seconds if every estimate ran to `max_trials`; None where trials are fixed."""
+    """Trials and seconds if every estimate ran to `max_trials`; None if trials are fixed."""
     savings: tuple[Saving, ...]
     pilot_moments: int
-    """Measured for the plan, and thrown away."""
+    """Moments measured for the plan, and then discarded."""
     pilot_seconds: float
     interrupted: bool
     """The pilot was stopped by Ctrl-C."""
@@ -81,27 +83,28 @@ def plan_study(
     seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> CostPlan:
-    """What `Study.create` and `Study.collect` with the same arguments would cost; writes nothing.
+    """Forecast `Study.create` and `Study.collect` with the same arguments; nothing is written.
 
-    A few moments are measured: `moments`, None for 12 or one for each worker, and none is begun
-    after `seconds`; Ctrl-C gives the plan from what is there. Where `path` holds a study already,
-    its own moments count, and the plan is for what is left of it.
+    `moments` are measured (None: 12, or one for each worker), and none is started after `seconds`;
+    Ctrl-C makes the plan from those finished by then. If `path` already holds a study, its own
+    moments count, and the plan is for the rest of it.
     """
     check_collect(natural, spread, workers)
-    place: dict[str, Any] = {
+    options: dict[str, Any] = {
         "workers": workers,
         "address": address,
         "gpus_per_worker": gpus_per_worker,
     }
-    check_engine(engine, **place)
+    check_engine(engine, **options)
+    workers = workers or available_cores()
     if moments is not None and moments < 2:
-        raise InvalidInput(f"a plan takes 2 moments at least, got {moments}")
+        raise InvalidInput(f"a plan needs at least 2 moments, got {moments}")
     if not seconds > 0:
         raise InvalidInput(f"the seconds of a plan must be above 0, got {seconds:g}")
     progress = progress or Silence()
-    begun = Path(path) if path is not None and (Path(path) / DATABASE).exists() else None
+    existing = Path(path) if path is not None and (Path(path) / DATABASE).exists() else None
     with contextlib.ExitStack() as stack:
-        folder = begun or Path(
+        folder = existing or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="safemargin-plan-"))
         )
         began = time.monotonic()
@@ -117,50 +120,62 @@ def plan_study(
                 progress=progress,
             )
         )
-        examined = 0.0 if begun else time.monotonic() - began
-        with contextlib.closing(Store.open(folder)) as store:
-            done = read_costs(store, study.settings)
+        examined = 0.0 if existing else time.monotonic() - began
+        done = read_costs(study.store, study.settings)
         wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
-        hands = workers or available_cores()
         pilot = Pilot(
             study.settings,
             study.default_proxy,
             wanted,
             done,
-            moments=max(MOMENTS, hands) if moments is None else moments,
+            moments=max(MOMENTS, workers) if moments is None else moments,
         )
         if pilot.todo:
-            with study.open_engine(engine, **place) as started:
-                hands = started.workers
+            with study.open_engine(engine, **options) as started:
+                workers = started.workers
                 pilot.run(started, seconds=seconds, progress=progress)
         found = forecast(pilot.sample(), study.settings, wanted, done=done)
-        # One worker measures a moment, so more workers than moments are of no use.
-        hands = max(1, min(hands, sum(found.left.values())))
-        preparation = examined + pilot.choosing_seconds * (natural + spread)
+        return _cost_plan(study, pilot, found, workers, examined, existing)
 
-        def waiting(worker_seconds: float) -> float:
-            return preparation + worker_seconds / hands
 
-        return CostPlan(
-            environment=study.environment["name"],
-            policy=study.policy["description"],
-            study=None if begun is None else str(begun),
-            forecast=found,
-            workers=hands,
-            seconds=found.worker_seconds.through(waiting),
-            preparation_seconds=preparation,
-            worst=_worst(found, study.settings, waiting),
-            savings=savings(found, study.settings, waiting=waiting, begun=begun is not None),
-            pilot_moments=len(pilot.measured),
-            pilot_seconds=pilot.seconds,
-            interrupted=pilot.interrupted,
-        )
+def _cost_plan(
+    study: Study,
+    pilot: Pilot,
+    found: Forecast,
+    workers: int,
+    examined: float,
+    existing: Path | None,
+) -> CostPlan:
+    """Turn a forecast into the time a person waits.
+
+    `examined` are the seconds the doctor took; `existing` is the folder of a study to resume.
+    """
+    workers = found.useful_workers(workers)
+    preparation = examined + pilot.selection_seconds * sum(found.wanted.values())
+
+    def waiting(worker_seconds: float) -> float:
+        return preparation + worker_seconds / workers
+
+    return CostPlan(
+        environment=study.environment["name"],
+        policy=study.policy["description"],
+        study=None if existing is None else str(existing),
+        forecast=found,
+        workers=workers,
+        seconds=found.worker_seconds.through(waiting),
+        preparation_seconds=preparation,
+        worst=_worst(found, study.settings, waiting),
+        savings=savings(found, study.settings, waiting=waiting, resumes=existing is not None),
+        pilot_moments=len(pilot.measured),
+        pilot_seconds=pilot.seconds,
+        interrupted=pilot.interrupted,
+    )
 
 
 def _worst(
     found: Forecast, settings: Settings, waiting: Callable[[float], float]
 ) -> tuple[float, float] | None:
-    """Trials and seconds if every estimate ran to the cap."""
+    """Return trials and seconds if every estimate ran to the cap."""
     if settings.trial_plan == "fixed":
         return None
     trials = seconds = 0.0

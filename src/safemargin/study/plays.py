@@ -1,7 +1,7 @@
-"""Whether episodes are plays of their own: such as begin differently may meet and go on as one.
+"""Detects episodes that start differently but converge on the same play.
 
-A deterministic environment and a greedy policy know no chance. Moments at different steps of the
-same play are not copies of one another, but a study of a few plays speaks of these plays alone.
+Without chance in environment and policy, that is common. Moments at different steps of the same
+play are not copies of one another, but a study of a few plays only describes these plays.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.policies.proxies import single_values
-from safemargin.study.blobs import unpack
 from safemargin.study.store import Store
 
 ALIKE = 32
-"""Two episodes whose proxies agree to the last bit over so many steps are one play from there."""
+"""Episodes whose proxies agree to the last bit over this many steps are one play from there."""
 
 FEWEST_VALUES = 8
-"""Proxies that hardly change tell no two plays apart."""
+"""Stretches with fewer distinct proxies than this cannot tell two plays apart."""
 
 FEW = 0.1
-"""Fewer plays than this share of the moments are worth a word …"""
+"""Fewer plays than this share of the moments are reported …"""
 
 MANY = 50
-"""… where there are so many moments; with fewer, somebody is just trying things out."""
+"""… from this many moments on; with fewer, somebody is just trying things out."""
 
 
 class FewPlays(UserWarning):
@@ -31,16 +30,16 @@ class FewPlays(UserWarning):
 
 
 class Plays:
-    """The plays that were seen so far, in the order of a study."""
+    """The plays seen so far, in the order of a study."""
 
     def __init__(self) -> None:
         self._known: dict[bytes | str, str] = {}
 
     def joins(self, name: str, values: Floats, opening: int, fingerprint: str) -> str | None:
-        """The first episode that was seen with the same play.
+        """Return the first episode seen with the same play, or None; remember this one.
 
-        Episodes that meet share their last steps, or, where a time limit cut them at different
-        places, those from the highest proxy on.
+        Episodes that converge share their last steps or, if a time limit ended them at different
+        steps, those from the highest proxy on.
         """
         single = single_values(values)
         top = opening + int(np.argmax(single[opening:]))
@@ -56,27 +55,22 @@ class Plays:
 
 
 def count_plays(store: Store) -> int:
-    """How many plays the chosen moments lie in."""
-    rows = store.query(
-        "SELECT opening, fingerprint, proxies FROM moments "
-        "JOIN episodes USING (phase, episode, life) "
-        "JOIN episode_proxies USING (phase, episode, life) "
-        "WHERE proxy = ? ORDER BY phase, episode, life",
-        store.meta("selection_proxy"),
-    )
+    """Return how many plays the selected moments lie in."""
     plays = Plays()
     return sum(
-        plays.joins(str(number), unpack(blob), opening, fingerprint) is None
-        for number, (opening, fingerprint, blob) in enumerate(rows)
+        plays.joins(str(trace.key), trace.values, trace.opening, trace.fingerprint) is None
+        for trace in store.proxy_traces(store.meta("selection_proxy"))
+        if trace.moment_step is not None
     )
 
 
-def told_plays(plays: int, moments: int) -> str | None:
-    """One sentence where few plays stand behind many moments; None elsewhere."""
+def describe_plays(plays: int, moments: int) -> str | None:
+    """Return a sentence if many moments lie in few plays, else None."""
     if moments < MANY or plays >= FEW * moments:
         return None
     return (
-        f"{moments:,} moments lie in {plays:,} play{'s' * (plays != 1)}, since episodes with other "
-        "beginnings run into the same play: margins will speak of these alone; in a new study a "
-        "longer --opening (in Atari games 400, say) or --action-choice epsilon-greedy gives more"
+        f"{moments:,} moments lie in {plays:,} play{'s' * (plays != 1)}, because episodes that "
+        "start differently run into the same play: margins will describe only these; in a new "
+        "study, a longer --opening (say 400 in Atari games) or --action-choice epsilon-greedy "
+        "gives more"
     )

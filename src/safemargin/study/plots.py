@@ -1,16 +1,14 @@
-"""The pictures of a study (paper § IV): densities, margins, proxies; numbers first, then ink."""
+"""Draws the pictures of a study from the numbers in `plot_info`."""
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap, PowerNorm
 from matplotlib.figure import Figure
@@ -20,176 +18,44 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from safemargin.core.files import written_whole
-from safemargin.core.records import Floats, Tuples
+from safemargin.core.records import Tuples
+from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.paper import keep_lowest, paper_densities
-from safemargin.margins.bounds.sample import Estimand, Options, check_confidence, check_sample
-from safemargin.margins.density import Density
+from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.lookup import Margins
+from safemargin.study.plot_info import (
+    HeatmapInfo,
+    HistogramInfo,
+    KdeInfo,
+    KdePanel,
+    heatmap_info,
+    histogram_info,
+    kde_info,
+    percent,
+    spaced,
+)
 
 COLOURS = "cividis"  # perceptually uniform, and the same for the colour-blind
-MOST_PANELS = 9
 CRITICALITY_LABEL = "true criticality: mean loss (discounted reward)"
-LOSSES = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
 
 
-@dataclass(frozen=True, eq=False)
-class KdePanel:
-    """One n of the density picture."""
-
-    n: int
-    density: Density
-    mean: Floats  # [bins]
-    median: Floats  # [bins]
-    percentile: Floats  # [bins] b*_β before the monotone lift
-    proxies: Floats  # [moments used]
-    criticalities: Floats  # [moments used]
-
-
-@dataclass(frozen=True, eq=False)
-class KdeInfo:
-    """The densities of a study."""
-
-    panels: tuple[KdePanel, ...]
-    n_values: tuple[int, ...]
-    """All of the study's; `panels` may hold a selection."""
-    proxy: str
-    confidence: float
-    dropped: int
-
-
-@dataclass(frozen=True, eq=False)
-class HeatmapInfo:
-    """Margins over proxy and tolerance."""
-
-    proxies: Floats  # [bins]
-    tolerances: Floats  # [tolerances]
-    margins: npt.NDArray[np.int64]  # [tolerances, bins]
-    n_values: tuple[int, ...]
-    proxy: str
-    confidence: float
-    method: str
-    estimand: Estimand
-
-
-@dataclass(frozen=True, eq=False)
-class HistogramInfo:
-    """The proxies of the measured moments, by phase."""
-
-    edges: Floats  # [bins + 1]
-    natural: npt.NDArray[np.int64]  # [bins]
-    spread: npt.NDArray[np.int64]  # [bins]
-    proxy: str
-    dropped: int
-    drop_highest: float
-    cut_off: float | None
-    """The lowest proxy that the fit leaves out; None when it leaves out none."""
-
-
-def kde_info(
-    tuples: Tuples,
-    *,
-    confidence: float = 0.95,
-    minimum_bandwidth: float = 0.0,
-    drop_highest: float = 0.05,
-    bins: int = 200,
-    most_panels: int = MOST_PANELS,
-) -> KdeInfo:
-    """The density and its curves for each n, or for well-spaced n when there are many."""
-    check_confidence(confidence)
-    chosen = spaced(len(tuples.n_values), most_panels)
-    proxies = tuples.proxies if tuples.proxies.ndim == 1 else tuples.proxies[:, chosen]
-    sample = check_sample(
-        proxies, tuples.criticalities[:, chosen], [tuples.n_values[column] for column in chosen]
-    )
-    options = Options(
-        confidence=confidence,
-        minimum_bandwidth=minimum_bandwidth,
-        drop_highest=drop_highest,
-        bins=bins,
-    )
-    panels = []
-    for column, density in enumerate(paper_densities(sample, options)):
-        keep = keep_lowest(sample.proxies[:, column], drop_highest)
-        panels.append(
-            KdePanel(
-                n=sample.n_values[column],
-                density=density,
-                mean=density.mean,
-                median=density.median,
-                percentile=density.percentile(confidence),
-                proxies=sample.proxies[keep, column],
-                criticalities=sample.losses[keep, column],
-            )
-        )
-    dropped = len(sample.proxies) - len(panels[0].proxies)
-    return KdeInfo(tuple(panels), tuples.n_values, tuples.proxy, confidence, dropped)
-
-
-def heatmap_info(margins: Margins, *, tolerances: npt.ArrayLike | None = None) -> HeatmapInfo:
-    """The margin at each proxy bin and tolerance; by default up to where all n are affordable."""
-    if tolerances is None:
-        upper = margins.bound.upper[np.isfinite(margins.bound.upper)]  # the rest has margin 0
-        highest = float(upper.max()) if len(upper) else 0.0
-        tolerances = np.linspace(0, 1.05 * highest if highest > 0 else 1.0, 211)
-    rows = np.asarray(tolerances, dtype=np.float64)
-    if rows.ndim != 1 or len(rows) < 2 or not (np.diff(rows) > 0).all():
-        raise InvalidInput("a heatmap needs two or more tolerances in increasing order")
-    return HeatmapInfo(
-        proxies=margins.bound.grid[0],
-        tolerances=rows,
-        margins=margins.heatmap(rows),
-        n_values=margins.n_values,
-        proxy=margins.proxy,
-        confidence=margins.confidence,
-        method=margins.method,
-        estimand=margins.estimand,
-    )
-
-
-def histogram_info(
-    tuples: Tuples, *, drop_highest: float = 0.05, bins: int = 50, n: int | None = None
-) -> HistogramInfo:
-    """Proxies by phase in equal bins; `n` picks the column of a proxy that looks at n.
-
-    `drop_highest` is the share that the fit leaves out: 0.05 by the paper's method, 0 by others.
-    """
-    if bins < 1:
-        raise InvalidInput(f"bins must be at least 1, got {bins}")
-    if not len(tuples):
-        raise InvalidInput("there are no moments to draw: collect first")
-    proxies, name = tuples.proxies, tuples.proxy
-    if proxies.ndim == 2:
-        n = tuples.n_values[0] if n is None else n
-        if n not in tuples.n_values:
-            raise InvalidInput(f"n = {n} is not in this study: {list(tuples.n_values)}")
-        proxies, name = proxies[:, tuples.n_values.index(n)], f"{name}, n = {n}"
-    keep = keep_lowest(proxies, drop_highest)
-    left_out = np.delete(proxies, keep)
-    edges = np.histogram_bin_edges(proxies, bins)
-    natural, spread = (
-        np.histogram(proxies[tuples.phases == phase], edges)[0] for phase in ("natural", "spread")
-    )
-    return HistogramInfo(
-        edges=edges,
-        natural=natural,
-        spread=spread,
-        proxy=name,
-        dropped=len(left_out),
-        drop_highest=drop_highest,
-        cut_off=float(left_out.min()) if len(left_out) else None,
-    )
-
-
-def spaced(count: int, most: int) -> list[int]:
-    """At most so many positions out of `count`, evenly spaced, the first and last included."""
-    if most < 1:
-        raise InvalidInput(f"most_panels must be at least 1, got {most}")
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})
+def study_figures(
+    tuples: Tuples, margins: Margins, *, minimum_bandwidth: float = 0.0
+) -> dict[str, Figure]:
+    """Draw all pictures of a study, by the names of their files."""
+    densities = kde_info(tuples, confidence=margins.confidence, minimum_bandwidth=minimum_bandwidth)
+    left_out = 0.05 if margins.method == "paper" else 0.0  # only the paper's method leaves any out
+    figures = {
+        "densities": kde_figure(densities),
+        "proxies": histogram_figure(histogram_info(tuples, drop_highest=left_out)),
+    }
+    if not margins.bound.looks_at_n:  # else there is no single proxy axis
+        figures["margins"] = heatmap_figure(heatmap_info(margins))
+    return figures
 
 
 def kde_figure(info: KdeInfo) -> Figure:
-    """A grid of densities with contours, moments, and the mean, median and β curves."""
+    """Draw a grid of densities with contours, moments, and the mean, median and β curves."""
     count = len(info.panels)
     columns = {1: 1, 2: 2, 4: 2}.get(count, 3)
     rows = math.ceil(count / columns)
@@ -198,12 +64,12 @@ def kde_figure(info: KdeInfo) -> Figure:
     figure = Figure(figsize=size, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(rows, columns, squeeze=False)
-    for place, cell in enumerate(axes.flat):
-        if place >= count:
+    for number, cell in enumerate(axes.flat):
+        if number >= count:
             cell.remove()
             continue
-        _draw_density(cell, info.panels[place])
-        if place + columns >= count:  # the lowest of its column
+        _draw_density(cell, info.panels[number])
+        if number + columns >= count:  # the lowest of its column
             cell.set_xlabel(f"proxy: {readable(info.proxy)}", fontsize=9)
     title = f"True criticality given the proxy, {len(info.panels[0].proxies):,} moments"
     if info.dropped:
@@ -244,7 +110,7 @@ def kde_figure(info: KdeInfo) -> Figure:
 
 
 def heatmap_figure(info: HeatmapInfo) -> Figure:
-    """Proxy × tolerance, one colour step per margin, large areas labelled with their margin."""
+    """Draw proxy × tolerance, one colour per margin, large areas labelled with their margin."""
     from scipy.ndimage import distance_transform_edt  # here: only labels need it
 
     steps = [0, *info.n_values]
@@ -265,16 +131,16 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     )
     axes.set_xlim(info.proxies[0], info.proxies[-1])
     axes.set_ylim(info.tolerances[0], info.tolerances[-1])
-    # Labels are placed by what the eye sees, where bins of a rank-based grid differ in width.
-    places = np.linspace(info.proxies[0], info.proxies[-1], 200)
-    nearest = np.abs(places[:, np.newaxis] - info.proxies).argmin(axis=1)
-    seen = order[:, nearest]  # [tolerances, places]
+    # Labels are placed by what the eye sees, as bins of a rank-based grid differ in width.
+    positions = np.linspace(info.proxies[0], info.proxies[-1], 200)
+    nearest = np.abs(positions[:, np.newaxis] - info.proxies).argmin(axis=1)
+    seen = order[:, nearest]  # [tolerances, positions]
     height, width = seen.shape
     for step, margin in enumerate(steps):
         area = np.pad(seen == step, 1)
         if not area.any():
             continue
-        # The middle of the largest disc that fits, in units of the figure's height.
+        # The centre of the largest disc that fits, in units of the figure's height.
         reach = distance_transform_edt(area, sampling=(1 / height, 1.35 / width))[1:-1, 1:-1]
         row, column = np.unravel_index(np.argmax(reach), reach.shape)
         if reach[row, column] < 0.03:
@@ -282,7 +148,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
         red, green, blue, _ = colours(step)
         dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
         axes.text(
-            places[column],
+            positions[column],
             info.tolerances[row],
             str(margin),
             ha="center",
@@ -293,7 +159,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     axes.set_xlabel(f"proxy: {readable(info.proxy)}")
     axes.set_ylabel("tolerance ζ (discounted reward)")
     axes.set_title(
-        f"Safety margin: {LOSSES[info.estimand]}, {percent(info.confidence)} confidence\n"
+        f"Safety margin: {ESTIMANDS[info.estimand]}, {percent(info.confidence)} confidence\n"
         f"method: {info.method}",
         fontsize=11,
     )
@@ -308,7 +174,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
 
 
 def histogram_figure(info: HistogramInfo) -> Figure:
-    """The proxies of natural and spread moments, with the part that a fit leaves out shaded."""
+    """Draw the proxies of natural and spread moments, the part that a fit leaves out shaded."""
     colours = matplotlib.colormaps[COLOURS]
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
@@ -340,27 +206,15 @@ def histogram_figure(info: HistogramInfo) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160) -> Path:
-    """Write a picture (.png, .svg or .pdf by its ending), making the folder if there is none."""
+    """Write a picture as .png, .svg or .pdf, by its name, and make its folder if necessary."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(target) as place:
-            figure.savefig(place, dpi=dpi)
+        with written_whole(target) as draft:
+            figure.savefig(draft, dpi=dpi)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{target} cannot be written: {error}") from error
     return target
-
-
-def readable(name: str) -> str:
-    """A registry name as words: log_prob_range → log-probability range."""
-    full = {"q": "Q", "prob": "probability", "log-prob": "log-probability"}
-    words = name.replace("log_prob", "log-prob").replace("_", " ").split(" ")
-    return " ".join(full.get(word, word) for word in words)
-
-
-def percent(share: float) -> str:
-    """0.95 → 95 %, 0.999 → 99.9 %."""
-    return f"{100 * share:.10g} %"
 
 
 def _curve_style(name: str) -> dict[str, Any]:
@@ -399,7 +253,7 @@ def _draw_density(axes: Axes, panel: KdePanel) -> None:
             alpha=0.6,
         )
         axes.set_ylim(low, high)
-    else:  # all criticalities are equal: there is nothing but a line
+    else:  # all criticalities are equal: a density would be a single line
         axes.set_ylim(low - 0.5, low + 0.5)
         axes.text(0.5, 0.62, "all criticalities are equal", transform=axes.transAxes,
                   ha="center", color="white", fontsize=8.5)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a study was made with, told so that nothing else is ever mixed into it."""
+"""Records what a study was made with, and refuses to mix anything else into it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from safemargin.study.store import Store
 
 
 def describe_policy(policy: Policy, given: Any) -> dict[str, Any]:
-    """The policy's entry in a study; `given` is what the user named it by."""
+    """Return the policy's entry in a study; `given` is what the user named it by."""
     return {
         "description": policy.description,
         "identity": policy.identity,
@@ -28,7 +28,7 @@ def describe_policy(policy: Policy, given: Any) -> dict[str, Any]:
 
 
 def source_text(given: str | Path) -> str:
-    """What to load a policy or proxy from again: text as given, files by their full path."""
+    """Return what to load a policy or proxy from again: the text, with files by full path."""
     text = str(given)
     if text.startswith(f"{NORMALIZED}:"):
         _, statistics, policy = text.split(":", 2)
@@ -47,7 +47,10 @@ def source_text(given: str | Path) -> str:
 
 
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
-    """The environment's entry in a study; `first_action` is the number of the first score's."""
+    """Return the environment's entry in a study.
+
+    `first_action` is the number of the action that the first score belongs to.
+    """
     env = spec.make()
     try:
         policy.check(env)
@@ -64,7 +67,7 @@ def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
-    """StudyMismatch where a study was made with other parts than those given now."""
+    """Raise StudyMismatch if a study was made with parts other than those given now."""
     for part in ("environment", "policy"):
         theirs = store.meta(part)
         if theirs["identity"] != meta[part]["identity"]:

@@ -1,4 +1,4 @@
-"""Reading a study as if fewer trials had been made: the raw returns of all trials are kept."""
+"""Recomputes a study's estimates as if fewer trials had been made; all raw returns are kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRIAL_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Estimates from the first trials of each (moment, n), as a plan would have stopped."""
+    """Estimates from the first trials of each (moment, n), stopped by another plan."""
 
     criticalities: Floats  # [moments, n]
     half_widths: Floats  # [moments, n]
@@ -40,10 +40,10 @@ def read_under(
     made_with: Settings,
     plan: Settings,
 ) -> Reading:
-    """The estimates that `plan` would have given, from the trials that the study holds.
+    """Return the estimates that `plan` would have given, from the trials that the study holds.
 
-    Only trials that were drawn independently can be read in another way: a study of stratified
-    ones (plan `fixed`) holds no other plan than its own.
+    Only trials that were drawn independently can be stopped earlier: stratified ones (plan `fixed`)
+    belong together.
     """
     if not isinstance(plan, Settings):
         raise InvalidInput(f"plan must be Settings, got {plan!r}")
@@ -64,8 +64,7 @@ def read_under(
         )
     table = np.empty((3, len(moments), len(made_with.n_values)))
     for row, key in enumerate(moments):
-        for column, n in enumerate(made_with.n_values):
-            measurement = store.measurement(key, n)
+        for column, measurement in enumerate(store.measurements(key)):
             losses = measurement.unperturbed - measurement.perturbed  # [trials]
             rule = rule_of(plan)
             for loss in losses:
@@ -74,7 +73,8 @@ def read_under(
                 rule.add(float(loss))
             if not rule.stopped:
                 raise StudyIncomplete(
-                    f"the study in {store.folder} holds {len(losses)} trials of {key} for n = {n}, "
+                    f"the study in {store.folder} holds {len(losses)} trials of {key} for n = "
+                    f"{measurement.estimate.n}, "
                     f"which are not enough for plan {plan.trial_plan!r} with these settings"
                 )
             table[:, row, column] = rule.mean, rule.half_width, rule.trials

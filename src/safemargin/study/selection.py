@@ -1,4 +1,4 @@
-"""Which step of each episode is measured: natural or spread (Algorithm 2, appendix A)."""
+"""Selects the step of each episode to measure: natural or spread (Algorithm 2, appendix A)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from safemargin.errors import PolicyFault
 
 
 def eligible_steps(*, opening: int, steps: int, cut: bool, settings: Settings) -> range:
-    """The steps of an episode that may be selected: after the opening, before the last few.
+    """Return the steps of an episode that may be selected: after the opening, before the last few.
 
-    Where the episode was cut, only steps whose whole horizon was seen.
+    If the episode was cut, only steps whose whole horizon was seen.
     """
     last = steps - settings.excluded_steps
     if cut:
@@ -32,7 +32,7 @@ def _eligible(episode: Episode, settings: Settings) -> range:
 
 
 def select_natural(episode: Episode, settings: Settings) -> Moment:
-    """A step drawn uniformly from the eligible ones."""
+    """Draw a step uniformly from the eligible ones."""
     steps = _eligible(episode, settings)
     generator = stream(settings.seed, Purpose.SELECTION, *episode.key.stream_keys)
     return Moment(episode.key, steps[int(generator.integers(len(steps)))])
@@ -41,9 +41,9 @@ def select_natural(episode: Episode, settings: Settings) -> Moment:
 def select_spread(
     episodes: Iterable[Episode], proxy: str, settings: Settings
 ) -> Iterator[tuple[Moment, Episode]]:
-    """For each episode in turn, the step whose proxy is farthest from all selected before.
+    """Select, for each episode in turn, the step whose proxy is farthest from all before.
 
-    Ties are broken uniformly at random; the first episode is taken as in the natural phase.
+    Ties are broken uniformly at random; the first episode is treated as in the natural phase.
     """
     selected: list[float] = []
     for episode in episodes:
@@ -62,7 +62,7 @@ def select_spread(
 
 
 def selection_values(episode: Episode, proxy: str) -> Floats:
-    """The proxy at each step, [steps]; for one that looks at n, its value for the smallest n."""
+    """Return the proxy at each step, [steps]; if it looks at n, its value for the smallest n."""
     values = episode.proxies[proxy]
     if not np.isfinite(values).all():
         raise PolicyFault(f"proxy {proxy!r} is not finite everywhere in episode {episode.key}")

@@ -1,4 +1,4 @@
-"""The losses of single runs, from the raw trial returns of a study: what one person will see."""
+"""The losses of single runs, as one person will see them, from a study's raw trial returns."""
 
 from __future__ import annotations
 
@@ -7,39 +7,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from safemargin.core.records import Floats
-from safemargin.study.blobs import unpack
+from safemargin.core.records import EpisodeKey, Floats
+from safemargin.core.seeding import plain_generator
 from safemargin.study.store import Store
 
 RUNS = 8
-"""Runs of a moment that are handed to a fit; more add little, since moments differ more."""
+"""Runs of each moment that a fit gets; more add little, as moments differ more than runs."""
 
 
 def single_run_losses(
     store: Store,
-    moments: Sequence[tuple[str, int, int]],  # phase, episode, life
+    moments: Sequence[EpisodeKey],
     n_values: Sequence[int],
     *,
     runs: int = RUNS,
 ) -> Floats:
-    """How far single perturbed runs fell below the mean unperturbed return, [moments, runs, n].
+    """Return how far single runs fell below the mean unperturbed return, [moments, runs, n].
 
-    The runs are spread evenly over the trials of a moment. Where all n have equally many trials, a
-    run is the same trial for every n, and its random actions for a smaller n are the first ones of
-    those for a larger; where few sequences exist and all were taken, it is a trial by itself.
+    The runs are spread evenly over the trials of a moment. If all n have the same number of trials,
+    a run is the same trial for every n, and its random actions for a smaller n are the first of
+    those for a larger one; if all of a few sequences were taken, runs of different n are unrelated.
     """
     losses = np.full((len(moments), runs, len(n_values)), np.nan)
     rows = {key: row for row, key in enumerate(moments)}
     columns = {n: column for column, n in enumerate(n_values)}
-    for phase, episode, life, n, unperturbed, blob in store.query(
-        "SELECT phase, episode, life, n, unperturbed, perturbed_returns FROM estimates"
-    ):
-        row = rows.get((phase, episode, life))
-        if row is None or n not in columns:
+    for key, n, unperturbed, returns in store.trial_returns():
+        if key not in rows:
             continue
-        returns = unpack(blob)
-        rng = np.random.default_rng(zlib.crc32(f"{phase} {episode} {life}".encode()))
-        places = (np.arange(runs) + rng.random(runs)) / runs
-        chosen = (rng.permutation(places) * len(returns)).astype(np.int64)
-        losses[row, :, columns[n]] = unperturbed - returns[chosen]
+        rng = plain_generator(zlib.crc32(f"{key.phase} {key.index} {key.life}".encode()))
+        positions = (np.arange(runs) + rng.random(runs)) / runs
+        chosen = (rng.permutation(positions) * len(returns)).astype(np.int64)
+        losses[rows[key], :, columns[n]] = unperturbed - returns[chosen]
     return losses

@@ -1,4 +1,4 @@
-"""What is in a study, what is left to do, and how long that may take."""
+"""The status of a study: what it holds, what is left to do, and how long that may take."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
-from safemargin.core.records import PHASES
+from safemargin.core.records import PHASES, Phase
 from safemargin.core.settings import Settings
+from safemargin.errors import StudyIncomplete
+from safemargin.study.costs import read_costs, representative
+from safemargin.study.forecast import forecast
 from safemargin.study.plays import count_plays
 from safemargin.study.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is in a study and what is left to do."""
+    """What a study holds and what is left to do."""
 
     wanted: Mapping[str, int]
     """Phase → moments asked for by the last `collect`."""
     episodes: int
-    """All that were run, those too short to choose a step from included."""
+    """All episodes that were run, including those too short to select a step from."""
     chosen_moments: int
-    """One for each episode with a step to choose."""
+    """One for each episode with a step to select."""
     distinct_moments: int
-    """At which the proxies differ; the others are, as good as surely, the same state again."""
+    """Moments with different proxies; the others are almost certainly the same state again."""
     distinct_episodes: int
-    """Among those of the chosen moments; the others are copies after their opening."""
+    """Distinct among those of the chosen moments; the others are copies after their opening."""
     plays: int
-    """That these episodes come to: such as begin differently may meet and go on as one."""
+    """Distinct plays: episodes that start differently may converge on the same play."""
     moments: Mapping[str, int]
     """Phase → moments measured for every n."""
     estimates: int
@@ -41,12 +42,12 @@ class Status:
     """Estimates that reached `max_trials` before they were precise enough."""
     simulator_steps: int
     wasted_steps: int
-    """Those of them in trials that were begun ahead and then not wanted."""
+    """Simulator steps spent on speculative trials that were discarded."""
     remembered_states: int
-    """The most that were held for one moment, to see where its rollouts meet."""
+    """The most states kept for one moment, to detect where its rollouts merge."""
     worker_seconds: float
     seconds_left: float | None
-    """With the workers of the last `collect`; None where nothing is known yet."""
+    """With the workers of the last `collect`; None until a moment is measured for every n."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -54,72 +55,29 @@ class Status:
 
 
 def study_status(store: Store, settings: Settings) -> Status:
-    """What is in the study, what is left, and how long that may take."""
-    query = store.query
+    """Count what the study holds and forecast the rest."""
     target = store.meta("target") or {"natural": 0, "spread": 0, "workers": 1}
     per_moment = len(settings.n_values)
-    complete = dict(
-        query(
-            "SELECT phase, COUNT(*) FROM (SELECT phase FROM estimates "
-            "GROUP BY phase, episode, life HAVING COUNT(*) = ?) GROUP BY phase",
-            per_moment,
-        )
-    )
-    estimates, trials, capped, without_spread = query(
-        "SELECT COUNT(*), IFNULL(SUM(trials), 0), IFNULL(SUM(capped), 0), "
-        "IFNULL(SUM(half_width = 0 AND NOT exact), 0) FROM estimates"
-    )[0]
-    episodes = query("SELECT COUNT(*) FROM episodes")[0][0]
-    chosen, distinct_episodes = query(
-        "SELECT COUNT(*), COUNT(DISTINCT fingerprint) "
-        "FROM moments JOIN episodes USING (phase, episode, life)"
-    )[0]
-    # Episodes that begin differently may run into the very same play.
-    distinct_moments = query(
-        "SELECT COUNT(DISTINCT looks) FROM (SELECT group_concat(value, ' ') AS looks "
-        "FROM moment_proxies GROUP BY phase, episode, life)"
-    )[0][0]
-    steps, seconds, wasted, remembered = query(
-        "SELECT IFNULL(SUM(steps), 0), IFNULL(SUM(seconds), 0), IFNULL(SUM(wasted), 0), "
-        "IFNULL(MAX(remembered), 0) FROM costs"
-    )[0]
+    totals = store.totals()
+    measured = store.measured_moments(per_moment)
     wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}
-    left = max(sum(wanted.values()) * per_moment - estimates, 0)
+    left = max(sum(wanted.values()) * per_moment - totals["estimates"], 0)
     return Status(
         wanted=wanted,
-        episodes=episodes,
-        chosen_moments=chosen,
-        distinct_moments=distinct_moments,
-        distinct_episodes=distinct_episodes,
         plays=count_plays(store),
-        moments={phase: complete.get(phase, 0) for phase in PHASES},
-        estimates=estimates,
+        moments={phase: measured.get(phase, 0) for phase in PHASES},
         estimates_left=left,
-        trials=trials,
-        without_spread=without_spread,
-        capped=capped,
-        simulator_steps=steps,
-        wasted_steps=wasted,
-        remembered_states=remembered,
-        worker_seconds=seconds,
-        seconds_left=_seconds_left(store, settings, wanted, episodes, target["workers"]),
+        seconds_left=_seconds_left(store, settings, target) if left else 0.0,
+        **totals,
     )
 
 
-def _seconds_left(
-    store: Store, settings: Settings, wanted: Mapping[str, int], episodes: int, workers: int
-) -> float | None:
-    """From the mean cost of an episode and of a measurement for each n."""
-    costs = {
-        n: (count, mean)
-        for n, count, mean in store.query("SELECT n, COUNT(*), AVG(seconds) FROM costs GROUP BY n")
-    }
-    moments = sum(wanted.values())
-    left = max(moments - episodes, 0) * costs.get(0, (0, 0.0))[1]
-    means = [mean for n, (_, mean) in costs.items() if n > 0]
-    for n in settings.n_values:
-        count, mean = costs.get(n, (0, float(np.mean(means)) if means else None))
-        if count < moments and mean is None:
-            return None
-        left += max(moments - count, 0) * (mean or 0.0)
-    return float(left / workers)
+def _seconds_left(store: Store, settings: Settings, target: Mapping[str, int]) -> float | None:
+    """Forecast the rest of the collection from the moments measured so far, as a plan does."""
+    done = read_costs(store, settings)
+    wanted: dict[Phase, int] = {phase: target[phase] for phase in PHASES}
+    try:
+        found = forecast(representative(done, settings.n_values), settings, wanted, done=done)
+    except StudyIncomplete:  # no moment is measured for every n
+        return None
+    return found.worker_seconds.expected / found.useful_workers(target["workers"])

@@ -1,8 +1,8 @@
-"""What would make a study cheaper: arithmetic on a forecast, and nothing that was not measured.
+"""Ways to make a study cheaper, computed from a forecast of measured costs.
 
-Trials of a moment that meet one another share what follows, so the later ones are cheaper: half
-of them take at least half the time, and without one n the others take at least what they take
-now. Such figures are told as "at least".
+Trials of a moment that reach the same state share what follows, so later ones are cheaper: half of
+them take at least half the time, and without one n the others take at least what they take now.
+Such figures are shown as "at least".
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from safemargin.core.settings import Settings
 from safemargin.margins.bounds.conformal import moments_needed
 from safemargin.study.forecast import Forecast, StageCost
 
-WORTH_TELLING = 0.9
-"""A change that leaves more than this share of the time is not told."""
+WORTHWHILE = 0.9
+"""A change that leaves more than this share of the time is not suggested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """One change of the command, and what the collection would then take."""
+    """One change to the command, and the time the collection would then take."""
 
     change: str
-    """Options, as they are typed."""
+    """Options as typed on the command line."""
     seconds: float
-    """Instead of the forecast's time, with the same workers."""
+    """Time to wait instead of the forecast's, with the same workers."""
     at_least: bool
-    """Whether it may well be more."""
+    """Whether it may well take longer."""
     remark: str
-    """What it costs, or when it holds."""
+    """What is lost by the change, or when it helps."""
 
 
 def savings(
-    plan: Forecast, settings: Settings, *, waiting: Callable[[float], float], begun: bool
+    plan: Forecast, settings: Settings, *, waiting: Callable[[float], float], resumes: bool
 ) -> tuple[Saving, ...]:
-    """The changes that are worth telling, the largest saving first.
+    """Return the worthwhile changes, the largest saving first.
 
-    `waiting` turns the seconds of one worker into those that a person waits. A study that has
-    begun keeps its settings, so only its size can change.
+    `waiting` turns the seconds of one worker into those that a person waits. A study that is
+    resumed keeps its settings, so only its size can change.
     """
     total = plan.worker_seconds.expected
-    found = [] if begun else [*_fewer_n(plan), *_fewer_trials(plan, settings)]
+    found = [] if resumes else [*_fewer_n(plan), *_fewer_trials(plan, settings)]
     found += _fewer_moments(plan)
-    worth = [one for one in found if one[1] <= WORTH_TELLING * total]
+    worth = [one for one in found if one[1] <= WORTHWHILE * total]
     return tuple(
         Saving(change, waiting(seconds), at_least, remark)
         for change, seconds, at_least, remark in sorted(worth, key=lambda one: one[1])
@@ -59,7 +59,7 @@ def _measurements(plan: Forecast) -> list[StageCost]:
 
 
 def _fewer_n(plan: Forecast) -> _Found:
-    """Without the n that takes longest; the smallest stays, as others would take over its work."""
+    """Drop the n that takes longest, but never the smallest, whose work others would take over."""
     stages = _measurements(plan)
     if len(stages) < 2:
         return []
@@ -73,7 +73,7 @@ def _fewer_n(plan: Forecast) -> _Found:
 
 
 def _fewer_trials(plan: Forecast, settings: Settings) -> _Found:
-    """Half the trials of the plan `fixed`; a doubled sampling error of the others."""
+    """Halve the trials of the plan `fixed`; double the sampling error of the others."""
     if settings.trial_plan == "fixed":
         fewer = settings.trials // 2
         if fewer < 2:
@@ -89,7 +89,7 @@ def _fewer_trials(plan: Forecast, settings: Settings) -> _Found:
 
 
 def _with_trials(plan: Forecast, fewer: Callable[[float], float]) -> float:
-    """The seconds of one worker if a mean number of trials were another."""
+    """Return the seconds of one worker if the mean number of trials were `fewer` of it."""
     seconds = plan.worker_seconds.expected
     for stage in _measurements(plan):
         if stage.pieces:
@@ -99,7 +99,7 @@ def _with_trials(plan: Forecast, fewer: Callable[[float], float]) -> float:
 
 
 def _fewer_moments(plan: Forecast) -> _Found:
-    """Half of the moments that are left."""
+    """Halve the remaining moments."""
     left = {phase: plan.left[phase] // 2 for phase in PHASES}
     fewer = {phase: plan.wanted[phase] - left[phase] for phase in PHASES}
     if not any(left.values()):

@@ -1,18 +1,16 @@
-"""What a fit needs of a study, read from its database into arrays."""
+"""A study's measured moments and natural proxies as arrays, ready for a fit."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.margins.bounds.sample import Estimand
-from safemargin.margins.natural_proxies import one_of_each
-from safemargin.study.blobs import unpack
+from safemargin.margins.bounds.table import Estimand
+from safemargin.margins.natural_proxies import draw_one_per_episode
 from safemargin.study.grouping import group_labels
+from safemargin.study.reading import TupleRow
 from safemargin.study.restop import read_under
 from safemargin.study.single_runs import single_run_losses
 from safemargin.study.store import Store
@@ -25,67 +23,56 @@ def read_tuples(
     estimand: Estimand = "mean",
     plan: Settings | None = None,
 ) -> Tuples:
-    """The moments that are measured for every n, natural ones first, in collection order.
+    """Return the moments measured for every n, natural ones first, in collection order.
 
-    `plan` reads them as if their trials had been stopped by other settings.
+    With `plan`, estimates are recomputed as if other settings had stopped the trials.
     """
     n_values = settings.n_values
-    rows = store.query(
-        "SELECT phase, episode, life, step, proxy_value, criticality, half_width, trials "
-        "FROM tuples WHERE proxy = ? ORDER BY phase, episode, life, n",
-        proxy,
-    )
-    by_moment: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-    for row in rows:
-        by_moment.setdefault(row[:3], []).append(row)
-    whole = [group for group in by_moment.values() if len(group) == len(n_values)]
-    table = np.array([[row[4:] for row in group] for group in whole], dtype=np.float64)
-    table = table.reshape(len(whole), len(n_values), 4)
+    by_moment: dict[EpisodeKey, list[TupleRow]] = {}
+    for row in store.tuple_rows(proxy):
+        by_moment.setdefault(row.key, []).append(row)
+    whole = {key: rows for key, rows in by_moment.items() if len(rows) == len(n_values)}
+    keys = list(whole)
+    table = np.array(
+        [
+            [(row.proxy_value, row.criticality, row.half_width, row.trials) for row in rows]
+            for rows in whole.values()
+        ],
+        dtype=np.float64,
+    ).reshape(len(whole), len(n_values), 4)
     values = table[:, :, 0]
     if plan is not None:
-        keys = [EpisodeKey(*group[0][:3]) for group in whole]
         reading = read_under(store, keys, settings, plan)
         table[:, :, 1] = reading.criticalities
         table[:, :, 2] = reading.half_widths
         table[:, :, 3] = reading.trials
     return Tuples(
-        phases=np.array([group[0][0] for group in whole], dtype=np.str_),
-        indices=np.array([group[0][1] for group in whole], dtype=np.int64),
-        steps=np.array([group[0][3] for group in whole], dtype=np.int64),
-        proxies=values if looks_at_n(store, proxy) else values[:, 0],
+        phases=np.array([key.phase for key in keys], dtype=np.str_),
+        indices=np.array([key.index for key in keys], dtype=np.int64),
+        lives=np.array([key.life for key in keys], dtype=np.int64),
+        steps=np.array([rows[0].step for rows in whole.values()], dtype=np.int64),
+        proxies=values if store.looks_at_n(proxy) else values[:, 0],
         criticalities=table[:, :, 1],
         half_widths=table[:, :, 2],
         trials=table[:, :, 3].astype(np.int64),
         n_values=n_values,
         proxy=proxy,
-        groups=group_labels(store, [group[0][:3] for group in whole]),
-        runs=None
-        if estimand == "mean"
-        else single_run_losses(store, [group[0][:3] for group in whole], n_values),
+        groups=group_labels(store, keys),
+        runs=None if estimand == "mean" else single_run_losses(store, keys, n_values),
     )
 
 
-def looks_at_n(store: Store, proxy: str) -> bool:
-    """Whether a proxy has a value for each n."""
-    return bool(store.query("SELECT 1 FROM moment_proxies WHERE proxy = ? AND n > 0", proxy))
-
-
 def read_natural_proxies(store: Store, settings: Settings, proxy: str) -> Floats | None:
-    """The proxy at one random decision of each game of either phase, openings left out.
+    """Return the proxy at one random decision of each game, openings left out, [games].
 
     None where the proxy looks at n.
     """
-    if looks_at_n(store, proxy):
+    if store.looks_at_n(proxy):
         return None
-    games: dict[tuple[Any, ...], list[Floats]] = {}
-    for phase, episode, opening, values in store.query(
-        "SELECT phase, episode, opening, proxies FROM episode_proxies "
-        "JOIN episodes USING (phase, episode, life) WHERE proxy = ? "
-        "ORDER BY phase, episode, life",
-        proxy,
-    ):
-        games.setdefault((phase, episode), []).append(unpack(values)[opening:])
-    return one_of_each(
+    games: dict[tuple[int, int], list[Floats]] = {}
+    for trace in store.proxy_traces(proxy):
+        games.setdefault(trace.key.game_keys, []).append(trace.values[trace.opening :])
+    return draw_one_per_episode(
         [np.concatenate(lives) for lives in games.values()],
         stream(settings.seed, Purpose.NATURAL_PROXIES),
     )

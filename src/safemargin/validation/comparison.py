@@ -1,4 +1,4 @@
-"""All methods and all proxies on one study, by cross-validation: which one to use."""
+"""Comparison of all methods and proxies on one study by cross-validation: which one to use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean
 from safemargin.margins.bounds.boosted import one_thread
-from safemargin.margins.bounds.sample import Estimand, Sample, check_confidence, check_sample
+from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.table import Estimand, check_confidence
 from safemargin.margins.methods import METHODS
 from safemargin.validation.gaps import GapError, gap_error
 from safemargin.validation.heldout import (
@@ -19,39 +20,36 @@ from safemargin.validation.heldout import (
     FOLDS,
     HeldOut,
     Share,
+    Variant,
     clopper_pearson,
     hold_out_all,
     typical_tolerances,
 )
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+VARIANTS: dict[str, Variant] = {
     **{name: (name, {}) for name in METHODS},
     "paper, no lift": ("paper", {"lift": False}),
 }
-"""What is compared: name → method and options."""
-
-
-ONLY_FOR_COMPARISON = ("paper, no lift",)
-"""Shown for what it is worth, but no method that a fit can be asked for by name."""
+"""What is compared: name → method and options. Only those in `METHODS` can win."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One method with one proxy, judged on natural moments that its fit had not seen."""
+    """One method with one proxy, judged on natural moments that its fit has not seen."""
 
     method: str
     proxy: str
     coverage: Share
-    """How often C_n ≤ b_n, over all n; the n of one moment are not independent."""
+    """How often C_n ≤ b_n held, over all n; the n of one moment are not independent."""
     worst_part: Share
-    """The same in the fifth of the proxy's range where it is lowest."""
+    """The coverage in the fifth of the proxy's range where it is lowest."""
     chain_failures: tuple[Share, ...]  # for each tolerance
     mean_margins: tuple[float, ...]  # for each tolerance
     no_bound: float
-    """Share of natural moments without a bound or above the range: their margin is 0."""
+    """The share of natural moments without a bound or above the range: their margin is 0."""
     holds: bool
-    """It promises something, and nothing here shows that it breaks it: neither the coverage over
-    all parts, nor the worst part, nor the chain at any tolerance is refuted."""
+    """It makes a promise that the data do not refute: neither by the coverage overall or in any
+    part, nor by the chain at any tolerance."""
     notes: tuple[str, ...]
 
 
@@ -71,7 +69,7 @@ class Comparison:
     gaps: GapError | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts."""
+        """Return plain lists, numbers and strings."""
         data = asdict(self)
         data["winners"] = [
             None if winner is None else {"method": winner.method, "proxy": winner.proxy}
@@ -92,9 +90,9 @@ def compare_samples(
 ) -> Comparison:
     """Judge every method with every proxy (name → sample) by cross-validation.
 
-    The winner at a tolerance grants the largest mean margin to natural moments among those that
-    hold; among equals, the earlier proxy and method. Choosing the best of many on the data that
-    judge them flatters the winner a little; `validate` on fresh moments would not.
+    Of the methods that hold, the winner at a tolerance grants natural moments the largest mean
+    margin; among equals, the earlier proxy and method wins. Choosing the best of many on the data
+    that judge them flatters the winner a little; `validate` on fresh moments would not.
     """
     check_confidence(confidence)
     chosen = list(VARIANTS) if methods is None else list(methods)
@@ -108,7 +106,47 @@ def compare_samples(
         raise InvalidInput("a comparison needs natural moments, and there are none: collect some")
     if tolerances is not None and (not len(tolerances) or min(tolerances) < 0):
         raise InvalidInput("a comparison needs one or more tolerances of at least 0")
-    total, done = len(samples) * len(chosen) * folds, 0
+    variants = {
+        name: (method, {"minimum_bandwidth": minimum_bandwidth, **options})
+        for name, (method, options) in VARIANTS.items()
+        if name in chosen
+    }
+    found, left_out = _judge_all(samples, variants, confidence, folds, progress)
+    if not found:
+        raise InvalidInput("nothing could be compared: " + "; ".join(left_out))
+    if tolerances is None:
+        tolerances = typical_tolerances(found[0][2].upper)
+    levels = tuple(float(tolerance) for tolerance in tolerances)
+    candidates = tuple(_candidate(name, proxy, judged, levels) for name, proxy, judged in found)
+    able = [
+        candidate for candidate in candidates if candidate.holds and candidate.method in METHODS
+    ]
+    winners = tuple(
+        max(able, key=lambda candidate: candidate.mean_margins[level], default=None)
+        for level in range(len(levels))
+    )
+    return Comparison(
+        confidence=confidence,
+        estimand=first.estimand,
+        tolerances=levels,
+        moments=first.moment_count,
+        natural_moments=len(np.unique(first.moments[first.natural])),
+        candidates=candidates,
+        winners=winners,
+        left_out=left_out,
+        gaps=gap_error(first, confidence=confidence, tolerances=levels),
+    )
+
+
+def _judge_all(
+    samples: Mapping[str, Sample],
+    variants: Mapping[str, Variant],
+    confidence: float,
+    folds: int,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[list[tuple[str, str, HeldOut]], tuple[str, ...]]:
+    """Cross-validate all variants: (name, proxy, result) of each, and why others were left out."""
+    total, done = len(samples) * len(variants) * folds, 0
 
     def step() -> None:
         nonlocal done
@@ -116,14 +154,8 @@ def compare_samples(
         if progress is not None:
             progress(done, total)
 
-    found: list[tuple[str, str, HeldOut]] = []
-    left_out: list[str] = []
+    found, left_out = [], []
     for proxy, sample in samples.items():
-        variants = {
-            name: (method, {"minimum_bandwidth": minimum_bandwidth, **options})
-            for name, (method, options) in VARIANTS.items()
-            if name in chosen
-        }
         with one_thread():
             judged = hold_out_all(
                 sample, variants, confidence=confidence, folds=folds, after_each=step
@@ -135,51 +167,14 @@ def compare_samples(
                 left_out.append(f"{name} with {proxy}: {outcome}")
             else:
                 found.append((name, proxy, outcome))
-    left_out = list(dict.fromkeys(left_out))  # each once
-    if not found:
-        raise InvalidInput("nothing could be compared: " + "; ".join(left_out))
-    if tolerances is None:
-        tolerances = typical_tolerances(found[0][2].upper)
-    levels = tuple(float(tolerance) for tolerance in tolerances)
-    candidates = tuple(_candidate(name, proxy, judged, levels) for name, proxy, judged in found)
-    winners = []
-    for place in range(len(levels)):
-        able = [
-            candidate
-            for candidate in candidates
-            if candidate.holds and candidate.method not in ONLY_FOR_COMPARISON
-        ]
-        winners.append(
-            max(able, key=lambda candidate: candidate.mean_margins[place]) if able else None
-        )
-    return Comparison(
-        confidence=confidence,
-        estimand=first.estimand,
-        tolerances=levels,
-        moments=first.moment_count,
-        natural_moments=len(np.unique(first.moments[first.natural])),
-        candidates=candidates,
-        winners=tuple(winners),
-        left_out=tuple(left_out),
-        gaps=gap_error(first, confidence=confidence, tolerances=levels),
-    )
+    return found, tuple(dict.fromkeys(left_out))  # each reason once
 
 
 def compare_tuples(
     every: Sequence[Tuples], *, estimand: Estimand = "mean", **options: Any
 ) -> Comparison:
-    """`compare_samples` for the moments of a study, once for each proxy."""
-    samples = {
-        tuples.proxy: check_sample(
-            tuples.proxies,
-            tuples.losses(estimand),
-            tuples.n_values,
-            natural=tuples.phases == "natural",
-            groups=tuples.groups,
-            estimand=estimand,
-        )
-        for tuples in every
-    }
+    """`compare_samples` for the moments of a study, given once for each proxy."""
+    samples = {tuples.proxy: Sample.from_tuples(tuples, estimand) for tuples in every}
     return compare_samples(samples, **options)
 
 
@@ -204,15 +199,18 @@ def _candidate(name: str, proxy: str, found: HeldOut, tolerances: tuple[float, .
 
 
 def _holds(found: HeldOut, failures: tuple[Share, ...]) -> bool:
-    """Not refuted: the whole and five parts are looked at for all n, each at 0.05 / looks."""
+    """Whether nothing refutes the promise: the whole range and its five parts for every n.
+
+    Each of these tests is done at a level of 0.05 divided by their number.
+    """
     natural = found.sample.natural
     if not found.promised[natural].any():
-        return False  # no bound anywhere: there is nothing that could hold
+        return False  # no bound anywhere: there is no promise
     shares = [
         found.coverage(rows, column)
         for rows in (natural, *(natural & (found.bins == part) for part in range(BINS)))
         for column in range(len(found.sample.n_values))
     ]
-    looks = [clopper_pearson(one.count, one.tested, 1 - 0.1 / len(shares)) for one in shares]
-    kept = all(look.high >= found.confidence for look in looks if look.tested)
+    tests = [clopper_pearson(one.count, one.tested, 1 - 0.1 / len(shares)) for one in shares]
+    kept = all(test.high >= found.confidence for test in tests if test.tested)
     return kept and all(share.low <= 1 - found.confidence for share in failures)

@@ -1,8 +1,8 @@
-"""Do natural and spread moments follow the same law of loss given the proxy? A permutation test.
+"""A permutation test: do natural and spread moments with the same proxy lose alike?
 
-A bound is fitted on both kinds and calibrated on the natural ones. That is sound only if a spread
-moment loses as a natural moment with the same proxy does. Within small strata of neighbouring
-proxies the labels 'natural' and 'spread' are exchangeable if so; the test shuffles them there.
+A bound is fitted to both kinds and calibrated on the natural ones, which is sound only if the loss
+given the proxy has the same distribution for both. If it has, the labels 'natural' and 'spread' are
+exchangeable within small strata of neighbouring proxies; the test shuffles them there.
 """
 
 from __future__ import annotations
@@ -12,48 +12,50 @@ from dataclasses import dataclass
 import numpy as np
 
 from safemargin.core.records import Floats
+from safemargin.core.seeding import plain_generator
 from safemargin.margins.bounds.calibrated import WIDTH, kernel_percentiles
-from safemargin.margins.bounds.conformal import POINTS, assign_folds, ranks_in
-from safemargin.margins.bounds.sample import Sample, first_runs
+from safemargin.margins.bounds.conformal import POINTS
+from safemargin.margins.bounds.ranks import assign_folds, ranks_in
+from safemargin.margins.bounds.sample import Sample
 
 STRATUM = 20
-"""Neighbours by proxy among which labels are shuffled."""
+"""The number of neighbours by proxy among which labels are shuffled."""
 REGIONS = 5
 
 
 @dataclass(frozen=True)
-class LawTest:
+class ExchangeabilityTest:
     """The outcome of the test."""
 
     p_value: float
-    """The chance of so large a difference if the law is the same: below 0.05 is a warning."""
+    """The chance of a difference this large if both kinds lose alike; below 0.05 is a warning."""
     statistic: float
-    """The largest difference, in standard deviations, over n, parts of the range and kinds."""
+    """The largest difference over n, parts of the range and features, in standard deviations."""
     permutations: int
     informative: int
-    """Moments in strata that hold both kinds; the test sees nothing else."""
+    """Moments in strata that hold both kinds; the test can use no others."""
 
 
-def law_test(
+def exchangeability_test(
     sample: Sample, *, confidence: float = 0.95, permutations: int = 999, seed: int = 0
-) -> LawTest | None:
-    """Compare sizes (ranks) and exceedances of a pooled β percentile; None with one phase only.
+) -> ExchangeabilityTest | None:
+    """Compare the sizes (ranks) of losses and how often they exceed a pooled β percentile.
 
-    A proxy that looks at n is ordered by its first column.
+    A proxy that looks at n is ordered by its first column. None if there is nothing to compare.
     """
-    rows = first_runs(sample)
+    rows = sample.first_runs
     natural = sample.natural[rows]
     if natural.all() or not natural.any():
         return None
     proxies, losses = sample.proxies[rows, 0], sample.running_maximum[rows]
-    # The order of equal proxies must be neither that of the data nor that of the losses.
+    # Equal proxies must be ordered neither as in the data nor by their losses.
     marks = assign_folds(sample.take(rows), 997)
     order = np.lexsort((marks, proxies))
     natural, losses = natural[order], losses[order]
     ranks = ranks_in(np.sort(proxies), proxies[order])
     values = _features(ranks, losses, confidence)  # [moments, features]
 
-    count = len(ranks) // STRATUM * STRATUM  # what is left over at the top is left out
+    count = len(ranks) // STRATUM * STRATUM  # a remainder at the top is left out
     strata = count // STRATUM
     if strata == 0:
         return None
@@ -79,13 +81,13 @@ def law_test(
         return np.asarray(scaled.max(axis=(1, 2)))
 
     observed = float(statistic(natural[None])[0])
-    rng = np.random.default_rng(seed)
+    rng = plain_generator(seed)
     larger = 0
     for begin in range(0, permutations, 100):
         draws = min(100, permutations - begin)
         keys = rng.random((draws, strata, STRATUM)).argsort(axis=2).argsort(axis=2)
         larger += int((statistic(keys < share[:, None]) >= observed - 1e-12).sum())
-    return LawTest(
+    return ExchangeabilityTest(
         p_value=(larger + 1) / (permutations + 1),
         statistic=observed,
         permutations=permutations,
@@ -94,19 +96,20 @@ def law_test(
 
 
 def _features(ranks: Floats, losses: Floats, confidence: float) -> Floats:
-    """For each n the rank of the loss less its trend, and whether a percentile was exceeded."""
+    """Return for each n the rank of the loss minus its trend, and whether it exceeds a percentile.
+
+    The trend is a running mean over the neighbours by proxy, [moments, 2 · n].
+    """
     width = WIDTH * len(ranks) ** -0.2
-    alone = np.zeros(len(ranks), dtype=np.int64)
+    no_folds = np.zeros(len(ranks), dtype=np.int64)
+    window = 2 * STRATUM + 1
     features = []
     for column in losses.T:
         size = ranks_in(np.sort(column), column)
-        window = max(2 * STRATUM, 3)
-        padded = np.pad(size, window // 2, mode="reflect") if len(size) > window else size
-        trend = (
-            np.convolve(padded, np.full(window + 1, 1 / (window + 1)), mode="valid")
-            if len(size) > window
-            else np.full(len(size), size.mean())
-        )
-        percentile = kernel_percentiles(ranks, column, alone, 0, width, confidence)[0]
+        trend = np.full(len(size), size.mean())
+        if len(size) >= window:
+            padded = np.pad(size, STRATUM, mode="reflect")
+            trend = np.convolve(padded, np.full(window, 1 / window), mode="valid")
+        percentile = kernel_percentiles(ranks, column, no_folds, 0, width, confidence)[0]
         features += [size - trend, column > np.interp(ranks, POINTS, percentile)]
     return np.stack(features, axis=1).astype(np.float64)

@@ -1,7 +1,7 @@
-"""What moments that a bound has not seen say about it: cross-validation, with its noise.
+"""Cross-validation of a bound on moments that its fit has not seen, with confidence intervals.
 
-Every moment is judged by a bound that was fitted without its episode. What is judged is what a
-margin leans on: C_n, the largest loss over all n' ≤ n, for every method alike.
+Every moment is judged by a bound that was fitted without its episode. Every method is judged by
+what a margin relies on: C_n, the largest loss over all n' ≤ n.
 """
 
 from __future__ import annotations
@@ -16,14 +16,9 @@ import numpy as np
 
 from safemargin.core.records import PHASES, Floats, Phase
 from safemargin.errors import InvalidInput, SafemarginError
-from safemargin.margins.bounds.conformal import assign_folds, check_groups
-from safemargin.margins.bounds.sample import (
-    Booleans,
-    Integers,
-    Sample,
-    check_confidence,
-    first_runs,
-)
+from safemargin.margins.bounds.ranks import assign_folds, check_groups
+from safemargin.margins.bounds.sample import Booleans, Integers, Sample
+from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.methods import fit_sample
 
 FOLDS = 5
@@ -32,18 +27,18 @@ BINS = 5
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many, and where the true share lies with 95 % confidence (Clopper–Pearson)."""
+    """A proportion with its 95 % interval (Clopper–Pearson)."""
 
     count: int
     tested: int
     share: float | None
-    """None where nothing was tested."""
+    """None if nothing was tested."""
     low: float
     high: float
 
 
 def clopper_pearson(count: int, tested: int, level: float = 0.95) -> Share:
-    """An exact interval for a binomial share; it covers with at least the level."""
+    """Return a binomial share with its exact interval, which covers with at least the level."""
     if not 0 <= count <= tested:
         raise InvalidInput(f"a share needs 0 ≤ count ≤ tested, got {count} of {tested}")
     if not 0 < level < 1:
@@ -59,9 +54,10 @@ def clopper_pearson(count: int, tested: int, level: float = 0.95) -> Share:
 
 
 def moments_to_show(miss: float, confidence: float = 0.95, *, power: float = 0.8) -> int:
-    """How many tests it takes to show, with this power, that a bound covers β − miss and not β.
+    """Return how many tests it takes to show that a bound covers β − miss, not β.
 
-    One-sided at 5 %, by the normal approximation: 3,118 for one point at β = 0.95.
+    One-sided at 5 %, with this power, by the normal approximation: 3,118 for one percentage point
+    at β = 0.95.
     """
     check_confidence(confidence)
     if not 0 < miss < confidence:
@@ -83,12 +79,12 @@ class HeldOut:
     sample: Sample
     upper: Floats  # [rows, n] infinite where there is no bound, or the proxy lies above the range
     above: Booleans  # [rows] the proxy lies above the range
-    bins: Integers  # [rows] which fifth of the natural moments, by proxy
+    bins: Integers  # [rows] which fifth of the natural proxies
     edges: Floats  # [BINS + 1] the proxies at which the fifths begin and end
     confidence: float
     method: str
     notes: list[str]
-    """Why a fit granted no bound, each once."""
+    """The reasons why fits found no bound, each once."""
 
     @property
     def held(self) -> Booleans:
@@ -97,28 +93,27 @@ class HeldOut:
 
     @property
     def promised(self) -> Booleans:
-        """Where there is a bound to keep to, [rows, n]."""
+        """Where there is a bound that can hold or fail, [rows, n]."""
         return np.isfinite(self.upper)
 
-    def coverage(self, rows: Booleans | None = None, column: int | None = None) -> Share:
-        """How often the bound held, over some rows and one n or all.
+    def coverage(self, rows: Booleans, column: int | None = None) -> Share:
+        """Return how often the bound held, over some rows and one n or all.
 
-        Runs of one moment are not independent: the first of each is the test.
+        Only the first run of each moment is a test: its runs are not independent.
         """
-        tests = first_runs(self.sample)
-        rows = tests if rows is None else rows & tests
+        tests = rows & self.sample.first_runs
         columns = slice(None) if column is None else slice(column, column + 1)
-        promised = self.promised[rows, columns]
-        held = self.held[rows, columns] & promised
+        promised = self.promised[tests, columns]
+        held = self.held[tests, columns] & promised
         return clopper_pearson(int(held.sum()), int(promised.sum()))
 
     def steps_granted(self, tolerance: float) -> Integers:
-        """How many of the n are affordable at each row, [rows]."""
+        """Return how many of the n are affordable at each row, [rows]."""
         within = np.logical_and.accumulate(self.upper <= tolerance, axis=1)
         return np.asarray(within.sum(axis=1))
 
     def margins(self, tolerance: float) -> Integers:
-        """The margin at each row, [rows]; 0 above the range and where there is no bound."""
+        """Return the margin at each row, [rows]; 0 above the range and without a bound."""
         return np.array([0, *self.sample.n_values])[self.steps_granted(tolerance)]
 
     def chain_failures(self, tolerance: float) -> Booleans:
@@ -129,13 +124,13 @@ class HeldOut:
         return np.asarray(at_margin & (granted > 0))
 
     def chain(self, rows: Booleans, tolerance: float) -> Share:
-        """How often a margin failed, over the moments of some rows; no promise, no test."""
-        tests = rows & first_runs(self.sample) & self.promised[:, 0]
+        """Return how often a margin failed, over those of some rows that have a bound."""
+        tests = rows & self.sample.first_runs & self.promised[:, 0]
         failed = self.chain_failures(tolerance)[tests]
         return clopper_pearson(int(failed.sum()), len(failed))
 
     def phase(self, phase: Phase) -> Booleans:
-        """The natural or the spread rows."""
+        """Mark the natural or the spread rows."""
         return self.sample.natural if phase == "natural" else ~self.sample.natural
 
 
@@ -146,7 +141,7 @@ Variant = tuple[str, Mapping[str, Any]]
 def hold_out(
     sample: Sample, *, method: str, confidence: float, folds: int = FOLDS, **options: Any
 ) -> HeldOut:
-    """Fit without each fold in turn, and look at the moments of that fold."""
+    """Fit without each fold in turn, and judge the moments of that fold."""
     found = hold_out_all(sample, {method: (method, options)}, confidence=confidence, folds=folds)
     judged = found[method]
     if isinstance(judged, SafemarginError):
@@ -162,10 +157,10 @@ def hold_out_all(
     folds: int = FOLDS,
     after_each: Callable[[], None] | None = None,
 ) -> dict[str, HeldOut | SafemarginError]:
-    """`hold_out` for several variants on the same folds: name → HeldOut, or why there is none."""
+    """`hold_out` for several variants on the same folds: name → result, or why there is none."""
     if folds < 2:
         raise InvalidInput(f"cross-validation needs at least 2 folds, got {folds}")
-    check_groups(sample, 3)  # a fit without one of them needs two
+    check_groups(sample, 3)  # a fit without one of them still needs two
     fold = assign_folds(sample, folds)
     bins, edges = natural_bins(sample)
     found: dict[str, HeldOut | SafemarginError] = {
@@ -206,9 +201,9 @@ def hold_out_all(
 
 
 def natural_bins(sample: Sample, count: int = BINS) -> tuple[Integers, Floats]:
-    """Which fifth of the natural proxies each row lies in, and the edges.
+    """Return which fifth of the natural proxies each row lies in, and the edges of the fifths.
 
-    A proxy that looks at n is taken at its first column.
+    For a proxy that looks at n, the first column counts.
     """
     proxies = sample.proxies[:, 0]
     natural = proxies[sample.natural] if sample.natural.any() else proxies
@@ -223,7 +218,7 @@ class CoverageRow:
 
     phase: Phase
     n: int | None
-    """None: all n together (their moments are the same, so the interval is then too narrow)."""
+    """None: all n together (of the same moments, so the interval is too narrow)."""
     part: int | None
     """Which fifth of the natural proxies, from 1; None: all of them."""
     low_proxy: float
@@ -242,7 +237,7 @@ class ChainRow:
 
 
 def coverage_rows(found: HeldOut) -> tuple[CoverageRow, ...]:
-    """For each phase: every n, every fifth, and every n in every fifth."""
+    """Return the coverage of each phase: for every n, every fifth, and every n in every fifth."""
     rows = []
     n_values = found.sample.n_values
     for phase in PHASES:
@@ -251,19 +246,15 @@ def coverage_rows(found: HeldOut) -> tuple[CoverageRow, ...]:
             continue
         for part in (None, *range(BINS)):
             inside = of_phase if part is None else of_phase & (found.bins == part)
-            low, high = (
-                (found.edges[0], found.edges[-1])
-                if part is None
-                else (found.edges[part], found.edges[part + 1])
-            )
+            edges = found.edges if part is None else found.edges[part : part + 2]
             for column, n in ((None, None), *enumerate(n_values)):
                 rows.append(
                     CoverageRow(
                         phase=phase,
                         n=n,
                         part=None if part is None else part + 1,
-                        low_proxy=float(low),
-                        high_proxy=float(high),
+                        low_proxy=float(edges[0]),
+                        high_proxy=float(edges[-1]),
                         held=found.coverage(inside, column),
                     )
                 )
@@ -271,7 +262,7 @@ def coverage_rows(found: HeldOut) -> tuple[CoverageRow, ...]:
 
 
 def chain_rows(found: HeldOut, tolerances: Sequence[float]) -> tuple[ChainRow, ...]:
-    """For each phase and tolerance."""
+    """Return how often margins failed, for each phase and tolerance."""
     rows = []
     for phase in PHASES:
         of_phase = found.phase(phase)
@@ -290,7 +281,7 @@ def chain_rows(found: HeldOut, tolerances: Sequence[float]) -> tuple[ChainRow, .
 
 
 def typical_tolerances(upper: Floats, *, count: int = 3) -> list[float]:
-    """Tolerances at which something happens: quantiles of a table's bounds, as round numbers."""
+    """Return tolerances that make a difference: quantiles of a table's bounds, rounded."""
     finite = upper[np.isfinite(upper)]
     if not len(finite):
         return [1.0]

@@ -1,4 +1,4 @@
-"""The paper's tables of validation (§ IV-C): held-out coverage (I), percentile error (III)."""
+"""The paper's validation tables (§ IV-C): held-out coverage (I) and percentile error (III)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.paper import keep_lowest
-from safemargin.margins.bounds.sample import (
-    FEWEST_MOMENTS,
-    Booleans,
-    Sample,
-    check_confidence,
-    first_runs,
-)
+from safemargin.margins.bounds.sample import Booleans, Sample, check_moment_count
+from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.density import scott_bandwidth
 from safemargin.margins.methods import fit_sample
 
@@ -28,7 +22,7 @@ Kernel = Literal["gaussian", "box"]
 def percentile_error_bound(
     sample_size: float, confidence: float = 0.95, alpha: float = 0.95, *, tight: bool = True
 ) -> float:
-    """How far the share under the fitted percentile may fall short of β, with confidence α.
+    """Return how far the share below the fitted percentile may fall short of β, at confidence α.
 
     Tight: β − β* where β − β* = z √(β*(1 − β*) / D), solved for β*. Loose: 0.5 z / √D.
     z is one-sided: 1.645 at α = 0.95. D is `sample_size`.
@@ -56,7 +50,7 @@ def local_sample_size(
     kernel: Kernel = "gaussian",
     edge: bool = True,
 ) -> float:
-    """D: how many moments stand behind one proxy value, if proxies are spread evenly.
+    """Return D, the number of moments behind one proxy value if proxies are spread evenly.
 
     Box kernel M·H_p / (p_max − p_min); Gaussian √(2π) times that; half of it at the `edge`.
     """
@@ -85,7 +79,7 @@ class Coverage:
     percentile_error: float
     """β − success rate: above 0, the bound was broken more often than promised."""
     standard_error: float
-    """Binomial noise √(β(1 − β)/tests): errors of this size mean nothing."""
+    """The binomial noise √(β(1 − β)/tests): errors of this size mean nothing."""
     natural_tested: int
     natural_succeeded: int
     spread_tested: int
@@ -104,28 +98,25 @@ class SampleSize:
     bandwidth: float
     """H_p of the training moments."""
     spread_moments: int
-    """M: spread moments in training that were not dropped."""
+    """M, the spread moments in training that were not dropped."""
     low: float
     high: float
     sample_size: float
-    """D, halved for the edges."""
+    """D, halved as at the edges."""
     tight_bound: float | None
-    """On the percentile error; None when there are no spread moments."""
+    """The bound on the percentile error; None if there are no spread moments."""
     loose_bound: float | None
 
 
 def table_one(
     whole: Sample, train: Booleans, confidence: float, method: str, options: dict[str, Any]
 ) -> tuple[Coverage, ...]:
-    """Table I: fit on the training rows without lift, test on the others."""
-    if (moments := len(np.unique(whole.moments[train]))) < FEWEST_MOMENTS:
-        raise InvalidInput(
-            f"a fit needs at least {FEWEST_MOMENTS} moments, got {moments}: collect more"
-        )
+    """Return Table I: fit to the training rows without lift, test on the others."""
+    check_moment_count(len(np.unique(whole.moments[train])))
     bound = fit_sample(
         whole.take(train), method=method, confidence=confidence, **{**options, "lift": False}
     )
-    test = ~train & first_runs(whole)  # [rows] runs of one moment are not independent
+    test = ~train & whole.first_runs  # [rows]
     proxies = whole.proxies[test]  # [tests, n]
     limits = bound.at(proxies if whole.looks_at_n else proxies[:, 0])  # [tests, n]
     # The paper bounds each n by itself; the other methods bound the largest loss up to n.
@@ -134,13 +125,14 @@ def table_one(
     above = proxies > bound.grid[:, -1]  # [tests, n]
     tests = len(proxies)
     of_natural = whole.natural[test]
+    rates = succeeded.mean(axis=0)  # [n]
     return tuple(
         Coverage(
             n=n,
             tested=tests,
             succeeded=int(succeeded[:, column].sum()),
-            success_rate=float(succeeded[:, column].mean()),
-            percentile_error=confidence - float(succeeded[:, column].mean()),
+            success_rate=float(rates[column]),
+            percentile_error=confidence - float(rates[column]),
             standard_error=math.sqrt(confidence * (1 - confidence) / tests),
             natural_tested=int(of_natural.sum()),
             natural_succeeded=int(succeeded[of_natural, column].sum()),
@@ -152,12 +144,6 @@ def table_one(
     )
 
 
-def proxies_by_moment(whole: Sample, train: Booleans, column: int = 0) -> npt.NDArray[np.float64]:
-    """The proxy of each training moment, [moments]."""
-    first = np.unique(whole.moments[train], return_index=True)[1]
-    return np.asarray(whole.proxies[train, column][first])
-
-
 def sample_sizes(
     whole: Sample,
     train: Booleans,  # [rows]
@@ -165,12 +151,12 @@ def sample_sizes(
     confidence: float,
     alpha: float,
 ) -> tuple[SampleSize, ...]:
-    """Table III, for each kernel (and each n, if the proxy looks at n)."""
+    """Return Table III for each kernel (and each n, if the proxy looks at n)."""
     rows = []
-    first = np.unique(whole.moments[train], return_index=True)[1]
-    spread = ~whole.natural[train][first]  # [training moments]
+    moments = train & whole.first_runs  # [rows] one for each training moment
+    spread = ~whole.natural[moments]  # [training moments]
     for column, n in enumerate(whole.n_values if whole.looks_at_n else (None,)):
-        proxies = proxies_by_moment(whole, train, column)
+        proxies = whole.proxies[moments, column]
         keep = keep_lowest(proxies, drop_highest)
         kept = proxies[keep]
         bandwidth, low, high = scott_bandwidth(kept), float(kept.min()), float(kept.max())

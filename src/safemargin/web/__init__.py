@@ -1,1 +1,14 @@
-"""Web pages: the explorer of a study, its report, the fleet page, and the server behind them."""
+"""Web pages: the report of a study, its explorer, and the page of a watched fleet.
+
+    report, margin_tables       a study as one HTML file; needs no server and no FastAPI
+    explorer, describe          the explorer: the application and what it sends to its page
+    fleet/                      agents, people and who has which agent; knows nothing of HTTP
+    fleet_app                   the fleet page as an application, and the way in for agents
+    connections, page_connection, plain_agents
+                                agents and pages by WebSocket, agents by plain HTTP
+    replay_app                  the log of a watched fleet, entry by entry
+    access, entrance, server    tokens, checking them, listening on a port
+    pages/                      HTML, CSS and JavaScript as files
+
+Import from the modules: this package loads none of them.
+"""

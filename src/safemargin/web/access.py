@@ -1,4 +1,4 @@
-"""Who may do what: agents and people each show a token of their own."""
+"""Who may do what: agents and people each need their own token."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SHORTEST_TOKEN = 16
 
 
 class Access:
-    """Two tokens that have nothing in common: an agent's does not let its owner steer others."""
+    """Two unrelated tokens: with an agent's token nobody can steer other agents."""
 
     def __init__(self, token: str, page_token: str | None = None) -> None:
-        """`token` is the agents', `page_token` people's; None: they need none."""
+        """`token` is for agents, `page_token` for people; None: people need none."""
         self.token = token
         self.page_token = page_token
 
@@ -43,27 +43,27 @@ def same_site(headers: Mapping[str, str]) -> bool:
 
 
 def find_token(given: Path | None, log: Path) -> str:
-    """The agents' token: from a file, from SAFEMARGIN_TOKEN, or made once beside the log.
+    """Return the agents' token: from a file, from SAFEMARGIN_TOKEN, or created beside the log.
 
-    Beside the log, so that agents find their way back to a server that was started again.
+    Kept beside the log, it stays valid when the server restarts.
     """
-    if given is None and (told := os.environ.get("SAFEMARGIN_TOKEN")):
-        return _checked(told.strip(), "SAFEMARGIN_TOKEN")
-    return _read(given) if given is not None else _made_once(log.with_name(log.name + "-token"))
+    if given is None and (text := os.environ.get("SAFEMARGIN_TOKEN")):
+        return _checked(text.strip(), "SAFEMARGIN_TOKEN")
+    return _read(given) if given is not None else _stored(log.with_name(log.name + "-token"))
 
 
 def find_page_token(log: Path) -> str:
-    """People's token: made once beside the log, so that their addresses outlive a restart."""
-    return _made_once(log.with_name(log.name + "-page-token"))
+    """Return people's token, created once beside the log so that addresses survive a restart."""
+    return _stored(log.with_name(log.name + "-page-token"))
 
 
-def _made_once(path: Path) -> str:
-    """The token in a file that only its owner may read."""
+def _stored(path: Path) -> str:
+    """Return the token in a file that only its owner can read; create it if needed."""
     if not path.exists():
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
-            raise InvalidInput(f"a token cannot be kept in {path}: {error.strerror}") from error
+            raise InvalidInput(f"a token cannot be stored in {path}: {error.strerror}") from error
         with os.fdopen(handle, "w") as file:
             file.write(secrets.token_urlsafe(24) + "\n")
     return _read(path)

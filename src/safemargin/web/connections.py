@@ -1,4 +1,4 @@
-"""Open connections: bounded queues, bounded rates, a sentence for each end; those of agents."""
+"""WebSocket connections with bounded queues and rates, and those of agents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import time
 from typing import Any
 
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
@@ -16,18 +17,19 @@ from safemargin.web.fleet.messages import read_hello, read_json, read_picture, r
 from safemargin.web.fleet.state import Fleet
 
 LONGEST_QUEUE = 256
-"""Messages that wait for an agent or a page."""
+"""The most messages that may wait for an agent or a page."""
 AGENT_RATE = 200.0
-"""Messages a second that one agent may send for long; twice as many in a burst."""
+"""Messages a second that one agent may send; twice as many in a burst."""
+TOO_FAST = f"more than {AGENT_RATE:g} messages a second; report less often"
 MOST_FAULTS = 10
 """Malformed messages after which a connection is closed."""
 REFUSED = 1008
-"""The WebSocket's code for a connection that broke the rules."""
+"""The WebSocket close code for a violated rule."""
 TRY_LATER = 1013
 
 
 class Bucket:
-    """Lets a steady rate and short bursts through."""
+    """A token bucket: allows a steady rate and short bursts."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -35,7 +37,7 @@ class Bucket:
         self._at = time.monotonic()
 
     def take(self) -> bool:
-        """Whether one more is allowed now."""
+        """Take one token; return whether there was one."""
         now = time.monotonic()
         self._left = min(2 * self.rate, self._left + (now - self._at) * self.rate)
         self._at = now
@@ -46,10 +48,13 @@ class Bucket:
 
 
 class Connection:
-    """One WebSocket: messages go out from a bounded queue, in order."""
+    """One WebSocket whose messages leave from a bounded queue, in order."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, *, rate: float, flood: str) -> None:
+        """`rate`: messages a second that it may send; `flood`: the reason to close beyond it."""
         self.websocket = websocket
+        self.flood = flood
+        self._bucket = Bucket(rate)
         self.outgoing: asyncio.Queue[dict[str, Any] | str | bytes | None] = asyncio.Queue(
             LONGEST_QUEUE
         )
@@ -57,7 +62,7 @@ class Connection:
         self._faults = 0
 
     def put(self, message: dict[str, Any] | str | bytes) -> bool:
-        """Whether there was room in the queue."""
+        """Queue a message; return whether there was room."""
         try:
             self.outgoing.put_nowait(message)
         except asyncio.QueueFull:
@@ -65,24 +70,24 @@ class Connection:
         return True
 
     def end(self, code: int, why: str) -> None:
-        """Close with a sentence, after what is waiting."""
+        """Send what is queued and the reason, then close."""
         if self.ending is None:
             self.ending = code, why
             if not self.put(json.dumps({"kind": "closed", "text": why})):
-                while not self.outgoing.empty():  # it does not read: what waits is lost anyway
+                while not self.outgoing.empty():  # nobody reads it: the queue is lost anyway
                     self.outgoing.get_nowait()
             with contextlib.suppress(asyncio.QueueFull):
                 self.outgoing.put_nowait(None)
 
     def complain(self, error: SafemarginError) -> None:
-        """One sentence for a message that cannot be; too many of them end the connection."""
+        """Answer a malformed message with its error; too many of them end the connection."""
         self._faults += 1
         self.put({"kind": "error", "text": str(error)})
         if self._faults >= MOST_FAULTS:
             self.end(REFUSED, f"{MOST_FAULTS} messages could not be read; the last: {error}")
 
     async def deliver(self) -> None:
-        """Send what waits until the end."""
+        """Send queued messages until the connection ends."""
         while (message := await self.outgoing.get()) is not None:
             if isinstance(message, bytes):
                 await self.websocket.send_bytes(message)
@@ -97,22 +102,33 @@ class Connection:
         """Serve the connection until either side ends it."""
         sender, reader = asyncio.create_task(self.deliver()), asyncio.create_task(self.listen())
         for task in (sender, reader):
-            task.add_done_callback(_tell_surprises)
+            task.add_done_callback(_report_bugs)
         try:
             await asyncio.wait({sender, reader}, return_when=asyncio.FIRST_COMPLETED)
-            if self.ending is not None and not sender.done():  # let the sentence out
+            if self.ending is not None and not sender.done():  # let the reason out
                 await asyncio.wait({sender}, timeout=2)
         finally:
             sender.cancel()
             reader.cancel()
 
     async def listen(self) -> None:
-        """Take messages in."""
+        """Receive messages until the connection ends or sends too many."""
+        while self.ending is None:
+            message = await self.websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if not self._bucket.take():
+                self.end(REFUSED, self.flood)
+            else:
+                self.receive(message)
+
+    def receive(self, message: Message) -> None:
+        """Act on one message of the WebSocket, which has a "text" or "bytes"."""
         raise NotImplementedError
 
 
-def _tell_surprises(task: asyncio.Task[None]) -> None:
-    """A connection may break at any time; any other error is a fault to be seen."""
+def _report_bugs(task: asyncio.Task[None]) -> None:
+    """Report any error but a broken connection, which may happen at any time."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, WebSocketDisconnect | RuntimeError | OSError):
         context = {"message": "a connection of the fleet failed", "exception": error}
@@ -120,22 +136,21 @@ def _tell_surprises(task: asyncio.Task[None]) -> None:
 
 
 class AgentConnection(Connection):
-    """A remote agent. Its first message is a hello; then come decisions and pictures."""
+    """A remote agent: first a hello, then decisions and pictures."""
 
     def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(websocket)
+        super().__init__(websocket, rate=AGENT_RATE, flood=TOO_FAST)
         self.fleet = fleet
         self.agent: Agent | None = None
-        self._bucket = Bucket(AGENT_RATE)
         self._left = False
 
     def send(self, message: dict[str, Any]) -> None:
-        """Tell the agent; one that does not read is cut off."""
+        """Send a message to the agent; one that does not read is disconnected."""
         if not self.put(message):
-            self.end(TRY_LATER, "the agent does not read what it is told")
+            self.end(TRY_LATER, "the agent does not read its messages")
 
     def takes(self) -> bool:
-        """Whether the agent can be told something now."""
+        """Whether the agent can receive a message now."""
         connected = self.websocket.client_state is WebSocketState.CONNECTED
         return connected and self.ending is None and not self.outgoing.full()
 
@@ -148,33 +163,23 @@ class AgentConnection(Connection):
             await super().run()
         finally:
             if self.agent is not None:
-                why = self.ending[1] if self.ending else "its connection broke off"
+                why = self.ending[1] if self.ending else "its connection broke"
                 status: Status = "left" if self._left else "lost"
                 self.fleet.depart(self.agent, self, status, "" if self._left else why)
 
-    async def listen(self) -> None:
-        while self.ending is None:
-            message = await self.websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            if not self._bucket.take():
-                self.end(REFUSED, f"more than {AGENT_RATE:g} messages a second; report less often")
-                return
-            text = message.get("text")
-            try:
-                if text is not None:
-                    self._heard(read_json(text))
-                else:
-                    self._saw(message["bytes"])
-            except StudyMismatch as error:
+    def receive(self, message: Message) -> None:
+        try:
+            if message.get("text") is not None:
+                self._receive_json(read_json(message["text"]))
+            else:
+                self._receive_picture(message["bytes"])
+        except (InvalidInput, StudyMismatch) as error:
+            if self.agent is None or isinstance(error, StudyMismatch):
                 self.end(REFUSED, str(error))
-            except InvalidInput as error:
-                if self.agent is None:
-                    self.end(REFUSED, str(error))
-                else:
-                    self.complain(error)
+            else:
+                self.complain(error)
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _receive_json(self, message: dict[str, Any]) -> None:
         if self.agent is None:
             self.agent = self.fleet.join(read_hello(message), self)
             return
@@ -191,7 +196,7 @@ class AgentConnection(Connection):
         elif kind != "beat":
             raise InvalidInput(f"the kind of message {kind!r:.40} is unknown")
 
-    def _saw(self, message: bytes) -> None:
+    def _receive_picture(self, message: bytes) -> None:
         step, picture = read_picture(message)
         if self.agent is None:
             raise InvalidInput("the first message must be a hello")

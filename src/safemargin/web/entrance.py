@@ -1,8 +1,9 @@
-"""The way into pages that may be open to a whole network: a token, the first page, its files."""
+"""What all web applications share: trusted hosts, the check of a token, page files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra
 from safemargin.web.access import COOKIE, Access
@@ -11,14 +12,24 @@ from safemargin.web.pages import KINDS, page
 try:
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("a page", extra="web") from error
 
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""Names that pages answer to; other sites must not reach them under another name."""
 WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the server printed\n"
 
 
+def new_app(title: str, hosts: Sequence[str], lifespan: Any = None) -> FastAPI:
+    """Return an application that answers to these host names only."""
+    app = FastAPI(title=f"safemargin {title}", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    return app
+
+
 def add_entrance(app: FastAPI, access: Access, first_page: str) -> Callable[[Request], None]:
-    """Serve a page and its files to those who have the token; gives the check for all else."""
+    """Serve a page and its files to holders of the token; return the check for other requests."""
 
     def admit(request: Request) -> None:
         if not access.person(request.cookies):
@@ -39,7 +50,7 @@ def add_entrance(app: FastAPI, access: Access, first_page: str) -> Callable[[Req
 
 
 def add_page_files(app: FastAPI) -> None:
-    """Serve the scripts and styles of all pages; there is nothing secret in them."""
+    """Serve the scripts and styles of all pages; they hold nothing secret."""
 
     @app.get("/pages/{name}")
     def static(name: str) -> Response:

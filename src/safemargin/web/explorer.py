@@ -15,8 +15,8 @@ from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.whatif import ROLES, WhatIfs
 from safemargin.study.study import Study
-from safemargin.web.describe import describe_episode, describe_study, starting_place
-from safemargin.web.entrance import add_page_files
+from safemargin.web.describe import describe_episode, describe_study, starting_point
+from safemargin.web.entrance import HOSTS, add_page_files, new_app
 from safemargin.web.margin_tables import margin_tables
 from safemargin.web.pages import KINDS, page, plotly_script
 
@@ -24,15 +24,65 @@ try:
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, Response
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("the explorer", extra="web") from error
 
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
-"""Names that this page answers to; other sites must not reach it through a name of their own."""
-
 PATIENCE = 0.5
-"""Seconds for each kind of work in the background to come to an end."""
+"""Seconds that each kind of background work has to finish."""
+
+
+class _Explorer:
+    """What the routes share: the study, its recordings, and work in the background."""
+
+    films: Films
+    what_ifs: WhatIfs
+
+    def __init__(self, study: Study, recordings: Recordings) -> None:
+        self.study = study
+        self.recordings = recordings
+        self.tables = lru_cache(maxsize=32)(self._tables)
+        self.fitting = threading.Lock()
+
+    def _tables(self, proxy: str) -> dict[str, Any]:
+        return margin_tables(self.study, proxy).to_dict()
+
+    def recording(self, name: str) -> Recording:
+        try:
+            return self.recordings.open(name)
+        except InvalidInput as error:
+            raise HTTPException(404, str(error)) from error
+
+    def at_step(self, name: str, step: int, *, end: int = 0) -> Recording:
+        """Return the recording; 404 if it has no such step (`end`: this many more are valid)."""
+        recording = self.recording(name)
+        steps = recording.episode.steps
+        if not 0 <= step < steps + end:
+            raise HTTPException(
+                404, f"{name} has no step {step}: its steps are 0 to {steps - 1 + end}"
+            )
+        return recording
+
+    def start(self, episode: str, step: int) -> None:
+        """Start the background threads, with the film of the episode shown first.
+
+        Called after all routes are there: the threads make environments, which briefly changes
+        Python's warning filters, and all threads share these. FastAPI sets its own filters while it
+        adds routes.
+        """
+        self.films = Films(lambda: Camera(self.study.environment_spec))
+        self.what_ifs = WhatIfs(self.recordings, lambda: Camera(self.study.environment_spec))
+        if episode:
+            self.films.begin(self.recordings.open(episode), step)
+
+    def stop(self) -> None:
+        self.films.stop()
+        self.what_ifs.stop()
+
+    def close(self) -> bool:
+        """Stop, and return whether all background work has ended."""
+        self.stop()
+        ended = [work.close(seconds=PATIENCE) for work in (self.films, self.what_ifs)]
+        return all(ended)
 
 
 def create_app(
@@ -43,59 +93,41 @@ def create_app(
     step: int | None = None,
     hosts: tuple[str, ...] = HOSTS,
 ) -> FastAPI:
-    """The explorer's page and all that it asks for; `episode` and `step` are where to begin."""
+    """Return the explorer as an application that starts at `episode` and `step`."""
     plotly_script()  # MissingExtra now, not on the first page
     study.require_trust()
-    known = recordings or Recordings(study)
-    start = starting_place(known, episode, step)
+    explorer = _Explorer(study, recordings or Recordings(study))
+    start = starting_point(explorer.recordings, episode, step)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        stop()
-        ended = [work.close(seconds=PATIENCE) for work in (films, what_ifs)]
-        app.state.ended = all(ended)
+        app.state.ended = explorer.close()
 
-    def stop() -> None:
-        films.stop()
-        what_ifs.stop()
-
-    app = FastAPI(title="safemargin explorer", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    app.state.stop = stop
+    app = new_app("explorer", hosts, lifespan)
+    app.state.stop = explorer.stop
     app.state.ended = False
-    version = secrets.token_hex(4)  # pictures are cached by browsers; a later server has others
-    fitting = threading.Lock()
+    _add_errors(app)
+    _add_pages(app)
+    _add_study(app, explorer, start)
+    _add_what_ifs(app, explorer)
+    explorer.start(*start)
+    return app
 
-    @lru_cache(maxsize=32)
-    def tables(proxy: str) -> dict[str, Any]:
-        return margin_tables(study, proxy).to_dict()
 
-    def recording_of(name: str) -> Recording:
-        try:
-            return known.open(name)
-        except InvalidInput as error:
-            raise HTTPException(404, str(error)) from error
-
-    def at_step(name: str, step: int, *, end: int = 0) -> Recording:
-        recording = recording_of(name)
-        steps = recording.episode.steps
-        if not 0 <= step < steps + end:
-            raise HTTPException(
-                404, f"{name} has no step {step}: its steps are 0 to {steps - 1 + end}"
-            )
-        return recording
-
+def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(SafemarginError)
-    def tell(request: Request, error: SafemarginError) -> JSONResponse:
+    def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
 
     @app.exception_handler(RequestValidationError)
     def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
         wrong = error.errors()[0]
-        told = f"{wrong['loc'][-1]} must be a whole number, got {wrong['input']!r}"
-        return JSONResponse({"detail": told}, 422)
+        text = f"{wrong['loc'][-1]} must be a whole number, got {wrong['input']!r}"
+        return JSONResponse({"detail": text}, 422)
 
+
+def _add_pages(app: FastAPI) -> None:
     @app.get("/")
     def index() -> Response:
         return Response(page("index.html"), media_type=KINDS[".html"])
@@ -107,24 +139,28 @@ def create_app(
 
     add_page_files(app)
 
+
+def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> None:
+    version = secrets.token_hex(4)  # browsers cache pictures; a later server has others
+
     @app.get("/api/study")
     def about() -> dict[str, Any]:
-        return {"version": version, **describe_study(study, known, start)}
+        return {"version": version, **describe_study(explorer.study, explorer.recordings, start)}
 
     @app.get("/api/margins/{proxy}")
     def margins(proxy: str) -> dict[str, Any]:
-        if proxy not in study.proxies:
+        if proxy not in explorer.study.proxies:
             raise HTTPException(404, f"the study has no proxy {proxy!r}")
-        with fitting:  # once, not once a request
-            return tables(proxy)
+        with explorer.fitting:  # once, not once per request
+            return explorer.tables(proxy)
 
     @app.get("/api/episodes/{name}")
     def episode_of(name: str) -> dict[str, Any]:
-        return describe_episode(known, recording_of(name))
+        return describe_episode(explorer.recordings, explorer.recording(name))
 
     @app.get("/api/episodes/{name}/film")
     def film(name: str) -> dict[str, Any]:
-        recording = recording_of(name)
+        recording, films = explorer.recording(name), explorer.films
         taken, fault = films.taken(recording)
         return {
             "ready": films.ready,
@@ -136,44 +172,39 @@ def create_app(
 
     @app.get("/api/episodes/{name}/frames/{step}")
     def frame(name: str, step: int) -> Response:
-        return _jpeg(films.picture(at_step(name, step, end=1), step))
+        return _jpeg(explorer.films.picture(explorer.at_step(name, step, end=1), step))
 
-    # POST begins (again), GET tells how far it is.
+
+def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
+    """Add the what-if trials: POST starts them (again), GET reports progress."""
+    n_values = explorer.study.settings.n_values
+
     @app.post("/api/episodes/{name}/steps/{step}/whatif")
     def ask(name: str, step: int) -> dict[str, Any]:
-        return what_ifs.ask(at_step(name, step), step).to_dict(study.settings.n_values)
+        return explorer.what_ifs.ask(explorer.at_step(name, step), step).to_dict(n_values)
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif")
     def asked(name: str, step: int) -> dict[str, Any]:
-        at_step(name, step)
-        return what_ifs.known(name, step).to_dict(study.settings.n_values)
+        explorer.at_step(name, step)
+        return explorer.what_ifs.known(name, step).to_dict(n_values)
 
     @app.post("/api/episodes/{name}/steps/{step}/whatif/{n}")
     def show(name: str, step: int, n: int) -> dict[str, Any]:
-        at_step(name, step)
-        return what_ifs.show(what_ifs.known(name, step), n).to_dict()
+        explorer.at_step(name, step)
+        return explorer.what_ifs.show(explorer.what_ifs.known(name, step), n).to_dict()
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}")
     def shown(name: str, step: int, n: int) -> dict[str, Any]:
-        at_step(name, step)
-        return what_ifs.known_showing(name, step, n).to_dict()
+        explorer.at_step(name, step)
+        return explorer.what_ifs.known_showing(name, step, n).to_dict()
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}/{role}/{frame}")
     def trial_frame(name: str, step: int, n: int, role: str, frame: int) -> Response:
-        at_step(name, step)
-        take = what_ifs.known_showing(name, step, n).takes.get(role)
+        explorer.at_step(name, step)
+        take = explorer.what_ifs.known_showing(name, step, n).takes.get(role)
         if role not in ROLES or take is None or not 0 <= frame < len(take.pictures):
             raise HTTPException(404, f"there is no frame {frame} of the {role} trial (yet)")
         return _jpeg(take.pictures[frame])
-
-    # Last: their threads make environments, which changes Python's warning filters for a while, and
-    # all threads share these. FastAPI has filters of its own while it takes routes.
-    films = Films(lambda: Camera(study.environment_spec))
-    what_ifs = WhatIfs(known, lambda: Camera(study.environment_spec))
-    if start[0]:
-        films.begin(known.open(start[0]), start[1])
-
-    return app
 
 
 def _jpeg(picture: bytes) -> Response:

@@ -11,37 +11,36 @@ from typing import Any
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError
 from safemargin.web.access import Access, same_site
 from safemargin.web.connections import AgentConnection
-from safemargin.web.entrance import WRONG_PAGE_TOKEN, add_entrance
-from safemargin.web.explorer import HOSTS
+from safemargin.web.entrance import HOSTS, WRONG_PAGE_TOKEN, add_entrance, new_app
 from safemargin.web.fleet.messages import LONGEST_MESSAGE
+from safemargin.web.fleet.news import News
 from safemargin.web.fleet.state import Fleet
-from safemargin.web.page_connection import News, PageConnection
+from safemargin.web.page_connection import PageConnection
 from safemargin.web.plain_agents import PlainAgents
 
 try:
     import websockets  # noqa: F401  uvicorn needs it to serve WebSockets
     from fastapi import FastAPI, HTTPException, Request, WebSocket
     from fastapi.responses import PlainTextResponse
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.requests import ClientDisconnect
 except ImportError as error:
     raise MissingExtra("the fleet page", extra="web") from error
 
 TICK = 0.05
-"""Seconds between two messages to pages."""
+"""Seconds between two rounds of news to pages."""
 BEAT = 1.0
 """Seconds between two signs of life to agents."""
 PAGE_BEAT = 0.5
-"""… and to pages."""
+"""Seconds between two signs of life to pages."""
 TIDY = 10.0
-"""Seconds between two times that the log's journal is put in order."""
+"""Seconds between two clean-ups of the log's write-ahead journal."""
 MOST_PAGES = 64
 
 WRONG_AGENT_TOKEN = (
     "wrong or missing token: an agent needs the header 'Authorization: Bearer …' with the token "
     "that the server printed\n"
 )
-NO_REMOTE_AGENTS = "this server takes no remote agents; start it with --remote\n"
+NO_REMOTE_AGENTS = "this server accepts no remote agents; start it with --remote\n"
 
 Start = Callable[[asyncio.AbstractEventLoop], None]
 
@@ -55,11 +54,10 @@ def create_fleet_app(
     start: Start = lambda loop: None,
     stop: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """The page, its live connection, and the way in for agents where `remote` is true.
+    """Return the fleet page as an application; with `remote`, agents may connect to it.
 
-    `start` and `stop` are called when the server has begun and before it ends.
+    `start` is called once the server runs, `stop` before it ends.
     """
-
     plain = PlainAgents(fleet)
 
     @contextlib.asynccontextmanager
@@ -71,12 +69,10 @@ def create_fleet_app(
         pulse.cancel()
         tidying.cancel()
         await asyncio.to_thread(stop)
-        await asyncio.sleep(0)  # what the agents said last
+        await asyncio.sleep(0)  # take in the agents' last messages
         fleet.close()
 
-    app = FastAPI(title="safemargin fleet", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-
+    app = new_app("fleet", hosts, lifespan)
     admit = add_entrance(app, access, "fleet.html")
 
     @app.get("/api/fleet")
@@ -108,6 +104,13 @@ def create_fleet_app(
             await websocket.accept()
             await AgentConnection(websocket, fleet).run()
 
+    _add_plain_agents(app, access, plain, remote=remote)
+    return app
+
+
+def _add_plain_agents(app: FastAPI, access: Access, plain: PlainAgents, *, remote: bool) -> None:
+    """Add the routes of agents that report over plain HTTP."""
+
     def admit_agent(request: Request) -> None:
         if not remote:
             raise HTTPException(403, NO_REMOTE_AGENTS.strip())
@@ -131,11 +134,9 @@ def create_fleet_app(
             raise HTTPException(404, str(error)) from error
         return {"said": "goodbye"}
 
-    return app
-
 
 async def _body(request: Request) -> bytes:
-    """What was sent, refused as soon as it is too long: nobody can fill the memory."""
+    """Return the request's body; refuse it as soon as it is too long."""
     body = bytearray()
     try:
         async for piece in request.stream():
@@ -144,12 +145,12 @@ async def _body(request: Request) -> bytes:
                 text = f"a message may have {LONGEST_MESSAGE >> 20} MiB"
                 raise HTTPException(400, text, {"Connection": "close"})
     except ClientDisconnect:
-        raise HTTPException(400, "the message broke off") from None
+        raise HTTPException(400, "the message was cut off") from None
     return bytes(body)
 
 
 async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:
-    """Tell pages what is new, agents that the server lives, and mind who is gone."""
+    """Send news to pages and signs of life to agents, and look for people who are gone."""
     beat = page_beat = 0.0
     while True:
         await asyncio.sleep(TICK)
@@ -165,13 +166,13 @@ async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:
                 if agent.link is not None:
                     agent.link.send({"kind": "beat", "decisions": agent.track.count})
             plain.sweep()
-            fleet.journal.tell_faults()
+            fleet.journal.show_faults()
             with contextlib.suppress(SafemarginError):
-                fleet.mind_absence()
+                fleet.control.check_absence()
 
 
 async def _tidy(fleet: Fleet) -> None:
-    """What takes long on a busy disk is done beside the loop, not in it."""
+    """Clean the log up outside the event loop: on a busy disk that takes long."""
     while True:
         with contextlib.suppress(SafemarginError):
             await asyncio.to_thread(fleet.journal.log.tidy)
@@ -179,11 +180,8 @@ async def _tidy(fleet: Fleet) -> None:
 
 
 def publish(fleet: Fleet) -> None:
-    """Give all that happened since the last time to all pages."""
-    news = News(
-        fleet.rows, fleet.changed, fleet.pictured, [e.to_dict() for e in fleet.journal.fresh]
-    )
-    fleet.rows, fleet.changed, fleet.pictured, fleet.journal.fresh = [], set(), set(), []
+    """Send everything new to all pages."""
+    news, fleet.journal.news = fleet.journal.news, News()
     for each in tuple(fleet.pages):
         if isinstance(each, PageConnection):
-            each.tell(news)
+            each.update(news)

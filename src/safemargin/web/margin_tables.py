@@ -1,4 +1,4 @@
-"""Bounds for several confidences at once, so that a page can answer its sliders by itself."""
+"""Bounds at several confidences, so that a page can look margins up by itself."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class MarginTables:
     n_values: tuple[int, ...]
     looks_at_n: bool
     tables: tuple[Margins, ...]
-    """By increasing confidence; none where there is nothing to fit."""
+    """In order of confidence; empty where there is nothing to fit."""
     note: str | None
     """Why there are none."""
     confidence: float
-    """To begin with: 0.95, or the highest that the study allows."""
+    """The initial choice: 0.95, or the highest that the study allows."""
     tolerance: float
-    """To begin with: one at which margins differ."""
+    """The initial choice: one at which margins differ."""
     highest_tolerance: float
     """From here on the largest n is affordable everywhere."""
 
     @property
     def chosen(self) -> Margins | None:
-        """The table to begin with."""
+        """The table at the initial confidence."""
         return next((each for each in self.tables if each.confidence == self.confidence), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; null: no bound."""
+        """Return plain values for JSON; null: no bound."""
         return {
             "proxy": self.proxy,
             "n_values": list(self.n_values),
@@ -57,7 +57,7 @@ class MarginTables:
 
 
 def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:
-    """Fit the study's margins at each confidence; what cannot be fitted is told in the note."""
+    """Fit the study's margins at each confidence; the note says why there are none."""
     name = study.default_proxy if proxy is None else proxy
     fits: list[Margins] = []
     note = None
@@ -96,8 +96,14 @@ def _table(margins: Margins) -> dict[str, Any]:
         "bounded": bound.unbounded < 1,
         "notes": list(margins.notes),
         "grid": rows.tolist(),
-        "upper": [
-            [value if math.isfinite(value) else None for value in row]
-            for row in bound.upper.tolist()
-        ],
+        "upper": finite(bound.upper.tolist()),
     }
+
+
+def finite(value: Any) -> Any:
+    """Replace infinity and NaN, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,73 +1,59 @@
-"""Open pages: told of every decision; one that reads slowly is told later, but all of it."""
+"""Open pages: each gets every decision, a slow one later and in larger batches."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from safemargin.errors import InvalidInput, SafemarginError
-from safemargin.web.connections import REFUSED, Bucket, Connection
+from safemargin.web.connections import REFUSED, Connection
+from safemargin.web.fleet import messages
 from safemargin.web.fleet.agents import Agent
-from safemargin.web.fleet.messages import is_number, read_json, read_name
+from safemargin.web.fleet.news import News
 from safemargin.web.fleet.people import Person
 from safemargin.web.fleet.state import Fleet
 
 PAGE_RATE = 60.0
-"""Messages a second that a page may send for long."""
+"""Messages a second that a page may send."""
 MOST_ROWS = 200_000
-"""Decisions that wait for a slow page; one that is still slower gets the whole state instead."""
+"""The most decisions that wait for a slow page; an even slower one gets the whole state."""
 BUSY = 4
-"""With so many messages on their way, a page is told no more; what is new is put together."""
+"""With this many messages on their way to a page, news is collected instead of sent."""
 MOST_PICTURES = 64
-"""Pictures of one round; the others come with the next."""
+"""The most pictures in one round; the others come with the next."""
 
 OLDEST = 3.0
-"""Seconds since the last beat that a page heard, from which on what it asks for is refused."""
-
-
-@dataclass(slots=True)
-class News:
-    """What a page has not been told yet."""
-
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    """Decisions: index, episode, step, margin, proxy, flags."""
-    changed: set[int] = field(default_factory=set)
-    pictured: set[int] = field(default_factory=set)
-    entries: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, other: News) -> None:
-        """Put both together."""
-        self.rows.extend(other.rows)
-        self.changed |= other.changed
-        self.pictured |= other.pictured
-        self.entries.extend(other.entries)
+"""Seconds after its last beat from which on a page's requests are refused."""
 
 
 class PageConnection(Connection):
     """An open page."""
 
     def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(websocket)
+        super().__init__(
+            websocket,
+            rate=PAGE_RATE,
+            flood="this page sends too many messages; load it again",
+        )
         self.fleet = fleet
         self.person: Person = Person("", "")
         self.looks_at: int | None = None
         self.skipped = 0
-        """Decisions that the page was never told of, since it read too slowly for too long."""
+        """How many decisions the page never got, because it read too slowly for too long."""
         self._news = News()
         self._next_picture = 0
-        self._bucket = Bucket(PAGE_RATE)
 
     def send(self, message: dict[str, Any] | str | bytes) -> None:
-        """Tell the page at once; a page that does not read at all is closed."""
+        """Send a message to the page at once; a page that does not read at all is closed."""
         if not self.put(message):
-            self.end(REFUSED, "this page does not read what it is told; load it again")
+            self.end(REFUSED, "this page does not read its messages; load it again")
 
-    def tell(self, news: News) -> None:
-        """Tell the page what is new, as soon as it has read what was."""
+    def update(self, news: News) -> None:
+        """Send news to the page once it has read the news before."""
         waiting = self._news
         waiting.add(news)
         if len(waiting.rows) > MOST_ROWS:
@@ -81,15 +67,15 @@ class PageConnection(Connection):
         self._news = News(pictured=waiting.pictured - set(shown))
         agents = self.fleet.agents
         if waiting.changed:
-            told = [agents[place].to_dict() for place in sorted(waiting.changed)]
-            self.send({"kind": "agents", "now": time.time(), "agents": told})
+            states = [agents[index].to_dict() for index in sorted(waiting.changed)]
+            self.send({"kind": "agents", "now": time.time(), "agents": states})
         if waiting.rows:
             message = {"kind": "decisions", "rows": waiting.rows}
             self.send(json.dumps(message, separators=(",", ":")))
         if waiting.entries:
             self.send({"kind": "entries", "entries": waiting.entries})
-        for place in shown:
-            self.send(agents[place].picture_message())
+        for index in shown:
+            self.send(agents[index].picture_message())
         looked = self.looks_at
         if looked is not None and (
             looked in waiting.changed or any(row[0] == looked for row in waiting.rows)
@@ -97,15 +83,15 @@ class PageConnection(Connection):
             self.send({"kind": "seen", **agents[looked].seen()})
 
     def _round_of(self, pictured: set[int]) -> list[int]:
-        """The next few agents to show; goes on after the last of the round before."""
+        """Return the next few agents to show, starting after the last round."""
         first = self._next_picture
-        shown = sorted(pictured, key=lambda place: (place < first, place))[:MOST_PICTURES]
+        shown = sorted(pictured, key=lambda index: (index < first, index))[:MOST_PICTURES]
         if shown:
             self._next_picture = shown[-1] + 1
         return shown
 
     def beat(self) -> None:
-        """A sign of life; the page sends its number back with what it wants done."""
+        """Send a sign of life; the page returns its number with each request."""
         if self.outgoing.qsize() < BUSY:
             self.send({"kind": "beat", "beat": time.monotonic()})
 
@@ -118,20 +104,14 @@ class PageConnection(Connection):
                 self.fleet.people.depart(self.person)
                 self.fleet.pace_pictures()
 
-    async def listen(self) -> None:
-        while self.ending is None:
-            message = await self.websocket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            if not self._bucket.take():
-                self.end(REFUSED, "this page sends too many messages; load it again")
-                return
-            try:
-                self._heard(read_json(message.get("text") or message.get("bytes") or ""))
-            except SafemarginError as error:
-                self.complain(error)
+    def receive(self, message: Message) -> None:
+        try:
+            text = message.get("text") or message.get("bytes") or ""
+            self._receive_json(messages.read_json(text))
+        except SafemarginError as error:
+            self.complain(error)
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _receive_json(self, message: dict[str, Any]) -> None:
         fleet, wanted = self.fleet, message.get("do")
         if self not in fleet.pages:
             if wanted != "hello":
@@ -142,7 +122,7 @@ class PageConnection(Connection):
             fleet.pace_pictures()
             self._show()
         elif wanted == "name":
-            fleet.rename(self.person, read_name(message.get("name"), "your name"))
+            fleet.rename(self.person, messages.read_renaming(message).name)
             self.send({"kind": "you", "name": self.person.name})
         elif wanted in ("take", "act", "give", "dismiss"):
             self._steer(wanted, message)
@@ -150,12 +130,8 @@ class PageConnection(Connection):
             raise InvalidInput(f"the message {wanted!r:.40} is unknown")
 
     def _begin(self, message: dict[str, Any]) -> None:
-        secret = message.get("secret")
-        if not isinstance(secret, str) or not 16 <= len(secret) <= 100 or not secret.isprintable():
-            raise InvalidInput("a hello needs a secret of 16 to 100 printable characters")
-        name = message.get("name")
-        told = None if name is None else read_name(name, "your name")
-        self.person = self.fleet.arrive(secret, told)
+        greeting = messages.read_greeting(message)
+        self.person = self.fleet.arrive(greeting.secret, greeting.name)
         self.send(self.fleet.snapshot())
         self.beat()
         self.send({"kind": "you", "name": self.person.name})
@@ -164,41 +140,39 @@ class PageConnection(Connection):
         self.fleet.pace_pictures()
 
     def _steer(self, wanted: str, message: dict[str, Any]) -> None:
-        agent = self._agent(message)
+        agent, control = self._agent(message), self.fleet.control
         try:
-            self._check_age(wanted, message.get("beat"))
+            if wanted == "act":
+                act = messages.read_act(message)
+                self._check_age(act.beat)
+                control.act(self.person, agent, act.episode, act.step, act.action)
+                return
+            steering = messages.read_steering(message)
+            if steering.beat is not None:
+                self._check_age(steering.beat)
             if wanted == "take":
-                self.fleet.take(self.person, agent, force=message.get("force") is True)
+                control.take(self.person, agent, force=steering.force)
             elif wanted == "give":
-                self.fleet.hand_back(self.person, agent)
-            elif wanted == "dismiss":
-                self.fleet.dismiss(self.person, agent)
+                control.hand_back(self.person, agent)
             else:
-                episode, step = message.get("episode"), message.get("step")
-                if type(episode) is not int or type(step) is not int:
-                    raise InvalidInput("an action needs the episode and step that it is for")
-                self.fleet.act(self.person, agent, episode, step, message.get("action"))
-        except InvalidInput as error:  # nothing is wrong with the page: it is just not possible
+                control.dismiss(self.person, agent)
+        except InvalidInput as error:  # the page did nothing wrong: it is just not possible
             self.send({"kind": "note", "text": str(error), "undone": wanted})
 
-    def _check_age(self, wanted: str, beat: Any) -> None:
-        """InvalidInput for what was asked before the server or the network stalled."""
-        if beat is None and wanted != "act":
-            return
-        if not is_number(beat):
-            raise InvalidInput("an action needs the number of the last beat that the page heard")
+    def _check_age(self, beat: float) -> None:
+        """Raise InvalidInput for a request from before the server or the network stalled."""
         age = time.monotonic() - beat
         if not age <= OLDEST:
-            self.beat()  # what the page asks for next is not late
+            self.beat()  # so that the next request is not too late
             raise InvalidInput(
                 f"too late: the server had been out of reach for {age:.0f} s; not done"
             )
 
     def _agent(self, message: dict[str, Any]) -> Agent:
-        place = message.get("agent")
-        if type(place) is not int or not 0 <= place < len(self.fleet.agents):
-            raise InvalidInput(f"there is no agent {place!r:.40}")
-        return self.fleet.agents[place]
+        index = message.get("agent")
+        if type(index) is not int or not 0 <= index < len(self.fleet.agents):
+            raise InvalidInput(f"there is no agent {index!r:.40}")
+        return self.fleet.agents[index]
 
     def _show(self) -> None:
         if self.looks_at is not None:

@@ -1,4 +1,4 @@
-"""Agents that report by plain HTTP, one request a decision: for whatever has no WebSocket."""
+"""Agents without a WebSocket: they report by plain HTTP, one request per decision."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import time
 from typing import Any
 
 from safemargin.errors import InvalidInput
-from safemargin.web.connections import AGENT_RATE, Bucket
+from safemargin.web.connections import AGENT_RATE, TOO_FAST, Bucket
 from safemargin.web.fleet.agents import Agent
-from safemargin.web.fleet.messages import read_hello, read_json, read_report
+from safemargin.web.fleet.messages import read_hello, read_introduction, read_json, read_report
 from safemargin.web.fleet.state import Fleet
 
 SILENCE = 10.0
 """Seconds without a request after which such an agent is lost."""
 LONGEST_WAIT = 20.0
-"""Seconds that a decision waits for a person's action before it is to be sent again."""
+"""Seconds that a decision waits for a person's action before the agent must send it again."""
 
 ASKS_AGAIN = 3.0
-"""Seconds that such an agent may take to send a decision again that waits."""
+"""Seconds that such an agent may take to repeat a decision that waits."""
 
 
 class PlainAgent:
-    """The way to one such agent: what it is to know waits for its next request."""
+    """The connection to one such agent: messages wait for its next request."""
 
     def __init__(self) -> None:
         self.agent: Agent | None = None
@@ -36,7 +36,7 @@ class PlainAgent:
         self._changed = asyncio.Event()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Keep what matters."""
+        """Keep what the agent needs to know."""
         kind = message["kind"]
         if kind in ("taken", "free"):
             self.taken = kind == "taken"
@@ -48,21 +48,21 @@ class PlainAgent:
         self._changed.set()
 
     def takes(self) -> bool:
-        """Whether it waits for an answer, or has just done so and will ask again."""
+        """Whether it waits for an answer, or did a moment ago and will ask again."""
         recent = time.monotonic() - self.heard_at < ASKS_AGAIN
         return self.stop is None and (self.waiting > 0 or recent)
 
     def close(self, why: str) -> None:
-        """Tell it to stop, since there is nothing else to close."""
+        """Tell it to stop, as there is no connection to close."""
         self.send({"kind": "stop", "why": why})
 
-    async def wait(self, place: tuple[int, int]) -> dict[str, Any]:
-        """What it is told: a person's action, or that it may act by itself."""
+    async def wait(self, decision: tuple[int, int]) -> dict[str, Any]:
+        """Return the reply to a decision: a person's action, or that it may act by itself."""
         deadline = time.monotonic() + LONGEST_WAIT
         self.waiting += 1
         try:
             while self.taken and self.stop is None and time.monotonic() < deadline:
-                if self.answer is not None and self.answer[:2] == place:
+                if self.answer is not None and self.answer[:2] == decision:
                     action, self.answer = self.answer[2], None
                     return {"taken": True, "answered": True, "action": action}
                 self._changed.clear()
@@ -78,19 +78,19 @@ class PlainAgent:
 
 
 class PlainAgents:
-    """All agents that report so."""
+    """All agents that report by plain HTTP."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self._known: dict[str, PlainAgent] = {}
 
     async def decide(self, name: str, body: bytes) -> dict[str, Any]:
-        """One decision; where it waits, the answer comes once a person has acted."""
+        """Take in one decision; if it waits, return once a person has acted."""
         message = read_json(body)
         report = read_report(message)
         known = self._find(name, message)
         if not known.bucket.take():
-            raise InvalidInput(f"more than {AGENT_RATE:g} messages a second; report less often")
+            raise InvalidInput(TOO_FAST)
         known.heard_at = time.monotonic()
         if known.agent is not None:
             self.fleet.report(known.agent, report)
@@ -99,30 +99,28 @@ class PlainAgents:
         return {"taken": known.taken, "answered": False, "stop": known.stop}
 
     def leave(self, name: str) -> None:
-        """Say goodbye."""
+        """Remove an agent that says goodbye."""
         known = self._known.pop(name, None)
         if known is None or known.agent is None:
             raise InvalidInput(f"there is no agent {name!r} that reports by plain HTTP")
         self.fleet.depart(known.agent, known, "left")
 
     def sweep(self) -> None:
-        """Those that have said nothing for too long are lost."""
+        """Mark agents that have been silent for too long as lost."""
         now = time.monotonic()
         for name, known in list(self._known.items()):
             if now - known.heard_at > SILENCE and not known.waiting and known.agent is not None:
                 del self._known[name]
-                why = f"nothing was heard of it for {SILENCE:g} s"
+                why = f"it has been silent for {SILENCE:g} s"
                 self.fleet.depart(known.agent, known, "lost", why)
 
     def _find(self, name: str, message: dict[str, Any]) -> PlainAgent:
         known = self._known.get(name)
         if known is None:
-            about = message.get("about", {})
-            if not isinstance(about, dict):
-                raise InvalidInput("about must be an object, like that of a hello")
+            about = read_introduction(message).about
+            fixed = {"kind": "hello", "name": name, "instance": secrets.token_hex(8)}
+            hello = read_hello({**about, **fixed})
             known = PlainAgent()
-            told = {"kind": "hello", "name": name, "instance": secrets.token_hex(8)}
-            hello = read_hello({**about, **told})
             known.agent = self.fleet.join(hello, known)
             self._known[name] = known
         return known

@@ -1,4 +1,4 @@
-"""The replay page: what a log of a watched fleet says, entry by entry."""
+"""The replay page: the log of a watched fleet, entry by entry."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ from safemargin.errors import MissingExtra
 from safemargin.monitor.audit import AuditLog
 from safemargin.monitor.pictures import picture_kind
 from safemargin.web.access import Access
-from safemargin.web.entrance import add_entrance
-from safemargin.web.explorer import HOSTS
+from safemargin.web.entrance import HOSTS, add_entrance, new_app
 
 try:
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import Response
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("the replay page", extra="web") from error
 
 MOST_ENTRIES = 2000
-"""Entries of one answer; a page asks on for the rest."""
+"""The most entries in one answer; the page asks again for the rest."""
 
 
 def create_replay_app(log: AuditLog, access: Access, *, hosts: tuple[str, ...] = HOSTS) -> FastAPI:
-    """A page over one log; it only reads."""
-    app = FastAPI(title="safemargin replay", docs_url=None, redoc_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-
+    """Return the replay of one log as an application; it only reads the log."""
+    app = new_app("replay", hosts)
     admit = add_entrance(app, access, "replay.html")
 
     @app.get("/api/entries")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,18 +15,18 @@ import numpy as np
 from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
-from safemargin.core.text import duration
+from safemargin.core.text import duration, readable
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput, SafemarginError
 from safemargin.margins.fitting import NoBound
 from safemargin.replay.critical_moments import CriticalMoment, most_critical, with_pictures
 from safemargin.replay.recordings import Recordings
 from safemargin.study.findings import findings
-from safemargin.study.plots import KdeInfo, kde_info, readable
+from safemargin.study.plot_info import KdeInfo, kde_info
 from safemargin.study.status import Status
 from safemargin.study.study import Study
 from safemargin.validation.comparison import Comparison
-from safemargin.web.margin_tables import MarginTables, margin_tables
+from safemargin.web.margin_tables import MarginTables, finite, margin_tables
 from safemargin.web.pages import page, plotly_script
 
 Found = TypeVar("Found")
@@ -37,13 +36,13 @@ SCRIPTS = ("margins", "charts", "words", "report")
 
 @dataclass(frozen=True, eq=False)
 class ReportInfo:
-    """Everything a report shows; None where the study does not hold enough for it."""
+    """Everything a report shows; None where the study holds too little for it."""
 
     facts: tuple[tuple[str, str], ...]
     """Name and value, line by line."""
     status: Status
     findings: tuple[tuple[str, str], ...]
-    """'ok', 'note' or 'problem', and a sentence: may the numbers be trusted?"""
+    """'ok', 'note' or 'problem', and a sentence on whether the numbers can be trusted."""
     tables: MarginTables
     densities: KdeInfo | None
     comparison: Comparison | None
@@ -53,7 +52,7 @@ class ReportInfo:
     """What is missing, and why."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "facts": [list(fact) for fact in self.facts],
             "findings": [list(finding) for finding in self.findings],
@@ -69,7 +68,7 @@ class ReportInfo:
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """Where a report is, and what is missing from it."""
+    """The path of a report, and what is missing from it."""
 
     path: Path
     notes: tuple[str, ...]
@@ -86,15 +85,15 @@ def write_report(
     info = report_info(study, top=top, progress=progress)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(target) as place:
-            place.write_text(report_page(info, script), encoding="utf-8")
+        with written_whole(target) as file:
+            file.write_text(report_page(info, script), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"{target} cannot be written: {error}") from error
     return WrittenReport(target, info.notes)
 
 
 def report_info(study: Study, *, top: int = 10, progress: Progress | None = None) -> ReportInfo:
-    """What there is to report; an unfinished study gives what it can, and says what is missing."""
+    """Collect what a report shows; an unfinished study says what is missing."""
     if top < 0:
         raise InvalidInput(f"top must be at least 0, got {top}")
     study.require_trust(policy=False)  # before anything is computed
@@ -103,7 +102,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
     status = study.status()
     notes = _what_is_missing(status)
     recordings = Recordings(study)
-    missing: dict[str, list[str]] = {}  # reason → what it costs
+    missing: dict[str, list[str]] = {}  # reason → parts of the report
 
     def attempt(what: str, work: Callable[[], Found]) -> Found | None:
         try:
@@ -152,9 +151,9 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
 
 
 def report_page(info: ReportInfo, plotly: str) -> str:
-    """The page; all scripts, styles, numbers and pictures are inside."""
+    """Return the page with all scripts, styles, numbers and pictures inside."""
     # No '<' in the data: it could end the script element.
-    data = json.dumps(_finite(info.to_dict()), allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(finite(info.to_dict()), allow_nan=False).replace("<", "\\u003c")
     parts = {
         "STYLE": page("style.css") + page("report.css"),
         "PLOTLY": plotly,
@@ -174,27 +173,27 @@ def _facts(study: Study, status: Status) -> list[tuple[str, str]]:
     trials = (
         f"{settings.trials} trials for each n, or every action sequence where there are few"
         if settings.trial_plan == "fixed"
-        else f"plan {settings.trial_plan}, until ±{settings.sampling_error:g} is sure"
+        else f"plan {settings.trial_plan}, until the mean is known to ±{settings.sampling_error:g}"
     )
     return [
         ("environment", environment["name"] + (f" ({arguments})" if arguments else "")),
-        ("environment's hash", environment["identity"]),
+        ("environment hash", environment["identity"]),
         ("policy", f"{policy['description']} ({policy['kind']} scores)"),
-        ("policy's hash", policy["identity"]),
+        ("policy hash", policy["identity"]),
         ("perturbations", "n = " + ", ".join(map(str, settings.n_values)) + " random actions"),
         ("trials", f"{status.trials:,}: {trials}"),
         ("discount factor γ", f"{settings.gamma:g}, a horizon of {settings.horizon} steps"),
-        ("the policy acts", settings.action_choice),
+        ("action choice", settings.action_choice),
         ("random opening", f"up to {settings.opening} steps" if settings.opening else "none"),
         ("seed", str(settings.seed)),
         ("moments", ", ".join(f"{count:,} {phase}" for phase, count in status.moments.items())),
         (
             "cost",
             f"{status.simulator_steps:,} simulator steps, "
-            f"{duration(status.worker_seconds)} of one worker",
+            f"{duration(status.worker_seconds)} of worker time",
         ),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-        ("report by", f"safemargin {__version__} from {study.path.name}/"),
+        ("made with", f"safemargin {__version__} from {study.path.name}/"),
     ]
 
 
@@ -213,7 +212,7 @@ def _what_is_missing(status: Status) -> list[str]:
 
 
 def _listed(names: list[str]) -> str:
-    """'margins', 'margins or densities', 'margins, densities or comparison'."""
+    """Join names: 'margins', 'margins or densities', 'margins, densities or comparison'."""
     *first, last = names
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -225,7 +224,7 @@ def _densities_of(study: Study, confidence: float) -> KdeInfo:
 
 
 def _densities(info: KdeInfo) -> dict[str, Any]:
-    """The densities with one byte a cell: what an eye can tell apart."""
+    """Return the densities with one byte per cell, which is as fine as the eye can see."""
     panels = []
     for panel in info.panels:
         weights = panel.density.weights
@@ -270,12 +269,3 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
 
 def _rounded(values: Any) -> list[float]:
     return [float(f"{value:.5g}") for value in np.asarray(values).ravel().tolist()]
-
-
-def _finite(value: Any) -> Any:
-    """Infinity and NaN are no JSON: null says that there is no number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""Serving a page on this machine, and opening it in a browser."""
+"""Serves a page on this machine and opens it in a browser."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra
 
-DEFAULT_PORT = 8717
-
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on the port; InvalidInput where somebody else has it."""
+    """Return a socket that listens on the port; InvalidInput if the port is in use."""
     if not 0 <= port <= 65535:
         raise InvalidInput(f"a port is 0 (any free one) to 65535, got {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -28,15 +26,15 @@ def listen(host: str, port: int) -> socket.socket:
         bound.close()
         if error.errno == errno.EADDRINUSE:
             raise InvalidInput(
-                f"port {port} of {host} is in use, perhaps by another page of safemargin; end it, "
-                "or take another port with --port (0: any free one)"
+                f"port {port} of {host} is in use, perhaps by another page of safemargin; stop it, "
+                "or choose another port with --port (0: any free one)"
             ) from error
         raise InvalidInput(f"cannot listen on {host} port {port}: {error}") from error
     return bound
 
 
 def address_of(bound: socket.socket) -> str:
-    """What to type into a browser."""
+    """Return the address to open in a browser."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
@@ -53,15 +51,15 @@ def serve(
 ) -> None:
     """Answer requests until Ctrl-C.
 
-    `ending` is called before open requests are waited for, so that those who wait hear of it.
-    `query` is added to the address that a browser opens; `settings` are further ones of uvicorn.
+    `ending` is called before the server waits for open requests, so that they can finish.
+    `query` is appended to the address that a browser opens; `settings` go to uvicorn.
     """
     try:
         import uvicorn
     except ImportError as error:
         raise MissingExtra("a page", extra="web") from error
     address = address_of(bound)
-    # Connections that browsers keep open must not hold up the end.
+    # Connections that browsers keep open must not delay the end.
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=1, **(settings or {})
     )

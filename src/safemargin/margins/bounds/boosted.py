@@ -1,4 +1,4 @@
-"""Gradient-boosted percentiles (scikit-learn), then calibrated: safemargin[methods]."""
+"""Gradient-boosted percentiles, then calibrated; needs scikit-learn (safemargin[methods])."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from safemargin.margins.bounds.sample import Integers, Options, Sample
 from safemargin.margins.bounds.table import Bound
 
 FOLDS = 3
-"""Fewer than elsewhere: each takes a fit for each n."""
+"""Fewer than in other methods: every fold takes one fit per n."""
 TREES = 16
 LEAVES = 4
 LEARNING_RATE = 0.35
 
 
 def fit_boosted(sample: Sample, options: Options) -> Bound:
-    """What it promises stands at the top of `bounds.conformal`."""
+    """Fit and calibrate boosted trees; for what it promises, see `bounds.conformal`."""
     with one_thread():
         return fit_calibrated_curve(
             sample, options, method="boosted", curve=boosted_curve, fold_count=FOLDS
@@ -29,7 +29,7 @@ def fit_boosted(sample: Sample, options: Options) -> Bound:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Matrices and trees on one core, where that can be had: on small data threads only wait."""
+    """Restrict matrices and trees to one core where possible: on small data, threads only wait."""
     try:
         from threadpoolctl import threadpool_limits  # comes with scikit-learn
     except ImportError:
@@ -41,7 +41,7 @@ def one_thread() -> AbstractContextManager[object]:
 def boosted_curve(
     ranks: Floats, losses: Floats, folds: Integers, fold_count: int, confidence: float
 ) -> tuple[Floats, Floats]:
-    """Boosted trees for the β percentile; the scale is that of the kernel's median."""
+    """Return the β percentile by boosted trees, and its distance from the kernel's median."""
     try:
         from sklearn.ensemble import HistGradientBoostingRegressor
     except ImportError as error:

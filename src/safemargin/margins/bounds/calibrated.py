@@ -1,8 +1,8 @@
 """The default bound: a kernel percentile in the rank of the proxy, then calibrated.
 
-There is no kernel along the losses: it would smear them, which costs margin wherever the size of
-losses grows with the proxy. The kernel runs over ranks, not values, so a proxy with a long tail
-needs no cutting, and a monotone transform of the proxy changes nothing.
+Losses are not smoothed: that would blur them, which costs margin wherever the size of losses grows
+with the proxy. The kernel runs over ranks, not values, so a proxy with a long tail needs no
+truncation, and a monotone transform of the proxy changes nothing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from safemargin.margins.bounds.table import Bound
 
 FOLDS = 10
 CELLS = 128
-"""Ranks are rounded to so many cells; the kernel is many times wider."""
+"""Ranks are rounded to this many cells; the kernel is many times wider than one."""
 BLOCKS = 64
 WIDTH = 0.145
 """The bandwidth is WIDTH · M^(−1/5), in ranks."""
 FLOOR = 0.05
-"""The scale is at least this share of the whole sample's distance from median to percentile."""
+"""The scale is at least this share of the distance from median to percentile of all losses."""
 
 
 def fit_calibrated(sample: Sample, options: Options) -> Bound:
-    """The default; what it promises stands at the top of `bounds.conformal`."""
+    """Fit and calibrate the kernel percentile; for what it promises, see `bounds.conformal`."""
     return fit_calibrated_curve(
         sample, options, method="calibrated", curve=kernel_curve, fold_count=FOLDS
     )
@@ -34,7 +34,7 @@ def fit_calibrated(sample: Sample, options: Options) -> Bound:
 def kernel_curve(
     ranks: Floats, losses: Floats, folds: Integers, fold_count: int, confidence: float
 ) -> tuple[Floats, Floats]:
-    """The weighted β percentile at each rank, and its distance from the weighted median."""
+    """Return the weighted β percentile at each rank, and its distance from the weighted median."""
     width = WIDTH * len(ranks) ** -0.2
     percentile, median = (
         kernel_percentiles(ranks, losses, folds, fold_count, bandwidth, level)
@@ -45,7 +45,7 @@ def kernel_curve(
 
 
 def scale_floor(losses: Floats, confidence: float) -> float:
-    """A scale that is never 0, so that a score is always a number."""
+    """Return the least scale, which is never 0, so that a score is always a number."""
     low, high = np.quantile(losses, [0.5, max(confidence, 0.75)])
     size = high - low or np.ptp(losses) or 1.0
     return float(FLOOR * size)
@@ -59,12 +59,12 @@ def kernel_percentiles(
     bandwidth: float,
     level: float,
 ) -> Floats:
-    """The smallest loss at which the Gaussian weights around a rank reach the level.
+    """Return the smallest loss at which the Gaussian weights around a rank reach the level.
 
-    [fold count + 1, points], each without the rows of its fold; the last is of all rows. The
-    weights are summed over 64 blocks of rows in the order of their losses, for all folds at once
-    (a fold is left out by subtraction); only the block in which the level is reached is then
-    looked through row by row.
+    [fold count + 1, points]: one curve without the rows of each fold, and a last one of all rows.
+    The weights are summed over 64 blocks of rows in the order of their losses, for all folds at
+    once (a fold is left out by subtraction); only the block in which the level is reached is then
+    searched row by row.
     """
     count = len(losses)
     order = np.argsort(losses, kind="stable")

@@ -1,8 +1,8 @@
 """The best rising percentile curve (isotonic percentile regression), then calibrated.
 
-b(j) = max over a ≤ j of min over c ≥ j of the percentile of all losses in the cells a … c: among
-all curves that rise with the proxy it has the least pinball loss (Robertson and Wright 1980). It
-has no bandwidth to choose; where the law does not rise with the proxy it is flat.
+b(j) = max over a ≤ j of min over c ≥ j of the percentile of all losses in the cells a … c. Among
+all curves that rise with the proxy, it has the least pinball loss (Robertson and Wright 1980).
+There is no bandwidth to choose; where losses do not rise with the proxy, the curve is flat.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from safemargin.margins.bounds.table import Bound
 
 FOLDS = 10
 CELLS = 40
-"""Moments are gathered in so many cells of equal rank."""
+"""The number of cells of equal rank that moments are gathered in."""
 
 
 def fit_isotonic(sample: Sample, options: Options) -> Bound:
-    """What it promises stands at the top of `bounds.conformal`."""
+    """Fit and calibrate the rising curve; for what it promises, see `bounds.conformal`."""
     return fit_calibrated_curve(
         sample, options, method="isotonic", curve=isotonic_curve, fold_count=FOLDS
     )
@@ -30,7 +30,7 @@ def fit_isotonic(sample: Sample, options: Options) -> Bound:
 def isotonic_curve(
     ranks: Floats, losses: Floats, folds: Integers, fold_count: int, confidence: float
 ) -> tuple[Floats, Floats]:
-    """The rising β percentile at each rank, and its distance from the rising median."""
+    """Return the rising β percentile at each rank, and its distance from the rising median."""
     at_points = np.minimum((POINTS * CELLS).astype(np.int64), CELLS - 1)
     order = np.argsort(losses, kind="stable")
     cells = np.minimum((ranks[order] * CELLS).astype(np.int64), CELLS - 1)
@@ -46,7 +46,7 @@ def isotonic_curve(
 
 
 def rising_percentiles(cells: Integers, losses: Floats, levels: list[float]) -> Floats:
-    """For each level the rising percentile curve, [levels, cells]; the losses come sorted."""
+    """Return a rising percentile curve for each level, [levels, cells]; `losses` are sorted."""
     count = len(losses)
     seen = np.zeros((count + 1, CELLS + 1), dtype=np.int64)
     seen[np.arange(1, count + 1), cells + 1] = 1
@@ -66,7 +66,7 @@ def rising_percentiles(cells: Integers, losses: Floats, levels: list[float]) -> 
         value = np.where((size > 0) & (last > first), value, np.inf)
         # min over c ≥ j: a running minimum from the right; then max over a ≤ j, where one exists.
         least = np.minimum.accumulate(value[:, ::-1], axis=1)[:, ::-1]  # [first, last]
-        # A later start with nothing after it says nothing; an earlier one always does.
+        # A start with no losses after it gives no value; some earlier start always does.
         usable = np.where(np.isfinite(least) & (last > first), least, -np.inf)
         curves.append(usable.max(axis=0))
     return np.stack(curves)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,9 +19,9 @@ GUARANTEE = (
 
 
 def keep_lowest(proxies: Floats, drop_highest: float) -> Integers:
-    """Which moments stay when the top share is left out, in their order: 1,000 → 950.
+    """Return the indices of the moments that stay when the top share is dropped: 1,000 → 950.
 
-    ⌊share · M⌋ are left out; among equal proxies the later ones go first.
+    ⌊share · M⌋ are dropped; among equal proxies, the later ones first.
     """
     if not 0 <= drop_highest < 1:
         raise InvalidInput(f"drop_highest must be at least 0 and below 1, got {drop_highest}")
@@ -31,42 +30,44 @@ def keep_lowest(proxies: Floats, drop_highest: float) -> Integers:
     return np.sort(order[: len(proxies) - dropped])
 
 
-@lru_cache(maxsize=1)  # the same fit with and without lift, one after the other
-def _densities(sample: Sample, options: Options) -> tuple[Density, ...]:
-    return tuple(paper_densities(sample, options))
-
-
-def paper_densities(sample: Sample, options: Options) -> list[Density]:
-    """One density per n, without the moments of the highest proxies."""
+@lru_cache(maxsize=1)  # a comparison fits with and without lift, one after the other
+def paper_densities(
+    sample: Sample, *, drop_highest: float, bins: int, minimum_bandwidth: float
+) -> tuple[Density, ...]:
+    """Estimate one density per n, without the moments of the highest proxies."""
     densities = []
     for column in range(len(sample.n_values)):
-        keep = keep_lowest(sample.proxies[:, column], options.drop_highest)
+        keep = keep_lowest(sample.proxies[:, column], drop_highest)
         densities.append(
             estimate_density(
                 sample.proxies[keep, column],
                 sample.losses[keep, column],
-                bins=options.bins,
-                minimum_bandwidth=options.minimum_bandwidth,
+                bins=bins,
+                minimum_bandwidth=minimum_bandwidth,
             )
         )
-    return densities
+    return tuple(densities)
 
 
 def fit_paper(sample: Sample, options: Options) -> Bound:
-    """The β percentile of each column of the density, lifted to rise with p."""
-    densities = _densities(sample, replace(options, lift=True))
+    """Take the β percentile of each column of the density, lifted to rise with p."""
+    densities = paper_densities(
+        sample,
+        drop_highest=options.drop_highest,
+        bins=options.bins,
+        minimum_bandwidth=options.minimum_bandwidth,
+    )
     upper = np.stack([density.percentile(options.confidence) for density in densities])
     if options.lift:
         upper = np.maximum.accumulate(upper, axis=1)
     runs = len(sample) // sample.moment_count
     given = sample.moment_count
     used = len(keep_lowest(sample.proxies[:, 0], options.drop_highest)) // runs
-    return Bound(
-        n_values=sample.n_values,
+    return sample.bound(
+        options,
+        method="paper",
         grid=np.stack([density.proxy for density in densities]),
         upper=upper,
-        confidence=options.confidence,
-        method="paper",
         details={
             "bounds": "the loss at each n by itself",
             "guarantee": GUARANTEE,
@@ -80,6 +81,4 @@ def fit_paper(sample: Sample, options: Options) -> Bound:
             "minimum_bandwidth": options.minimum_bandwidth,
             "lift": options.lift,
         },
-        looks_at_n=sample.looks_at_n,
-        estimand=sample.estimand,
     )

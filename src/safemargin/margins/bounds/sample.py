@@ -1,22 +1,27 @@
-"""What a fit is given: measured moments, checked, and the options of the methods."""
+"""What every fitter receives: the measured moments, checked, and the options of the methods."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from numbers import Integral
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.records import Floats
+from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.margins.bounds.table import (
+    Bound,
+    Estimand,
+    check_confidence,
+    check_estimand,
+    check_n_values,
+)
 
-Estimand = Literal["mean", "single-run"]
-"""Whose loss is bounded: the mean over random actions at a moment (the paper's true criticality),
-or that of one run (what one person will see)."""
+ESTIMANDS = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
+"""What titles of tables and pictures call each estimand."""
 
 Calibration = Literal["cross-fitted", "split"]
 
@@ -29,7 +34,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Checked data for a fit: one row a moment, or one row a run for the single-run estimand."""
+    """Checked data for a fit: one row per moment, or one per run for the single-run estimand."""
 
     proxies: Floats  # [rows, n]
     losses: Floats  # [rows, n]
@@ -40,6 +45,61 @@ class Sample:
     looks_at_n: bool
     estimand: Estimand = "mean"
 
+    @classmethod
+    def from_arrays(
+        cls,
+        proxies: npt.ArrayLike,  # [moments], or [moments, n] for a proxy that looks at n
+        criticalities: npt.ArrayLike,  # [moments, n], or [moments, runs, n] for single runs
+        n_values: Sequence[int],
+        *,
+        natural: npt.ArrayLike | None = None,  # [moments] of booleans; None: all of them are
+        groups: npt.ArrayLike | None = None,  # [moments] of labels; None: each moment by itself
+        estimand: Estimand = "mean",
+    ) -> Sample:
+        """Build a sample from finite arrays of matching shapes; InvalidInput says what is wrong."""
+        n_tuple = check_n_values(n_values)
+        check_estimand(estimand)
+        losses = _as_floats("criticalities", criticalities)
+        values = _as_floats("proxies", proxies)
+        _check_shapes(values, losses, n_tuple, estimand)
+        count = len(losses)
+        check_moment_count(count)
+        _check_finite("proxies", values, n_tuple)
+        _check_finite("criticalities", losses, n_tuple)
+        looks_at_n = values.ndim == 2
+        if not looks_at_n:
+            values = np.repeat(values[:, None], len(n_tuple), axis=1)
+        runs = losses.shape[1] if losses.ndim == 3 else 1
+        return cls(
+            proxies=np.repeat(values, runs, axis=0),
+            losses=losses.reshape(count * runs, len(n_tuple)),
+            natural=np.repeat(_check_natural(natural, count), runs),
+            groups=np.repeat(_check_groups(groups, count), runs),
+            moments=np.repeat(np.arange(count), runs),
+            n_values=n_tuple,
+            looks_at_n=looks_at_n,
+            estimand=estimand,
+        )
+
+    @classmethod
+    def from_tuples(
+        cls,
+        tuples: Tuples,
+        estimand: Estimand = "mean",
+        *,
+        moments: Booleans | Integers | None = None,
+    ) -> Sample:
+        """Build a sample from a study's moments, or from some of them (a mask or indices)."""
+        rows: Any = slice(None) if moments is None else moments
+        return cls.from_arrays(
+            tuples.proxies[rows],
+            tuples.losses(estimand)[rows],
+            tuples.n_values,
+            natural=tuples.phases[rows] == "natural",
+            groups=None if tuples.groups is None else tuples.groups[rows],
+            estimand=estimand,
+        )
+
     def __len__(self) -> int:
         return len(self.losses)
 
@@ -49,18 +109,53 @@ class Sample:
 
     @property
     def running_maximum(self) -> Floats:
-        """C_n, the largest loss over all n' ≤ n, [rows, n]: what a margin of n speaks about."""
+        """C_n, the largest loss over all n' ≤ n, [rows, n]: what a margin of n is about."""
         return np.asarray(np.maximum.accumulate(self.losses, axis=1))
 
+    @property
+    def first_runs(self) -> Booleans:
+        """Marks one run of each moment: different runs of a moment are not independent, [rows]."""
+        first = np.zeros(len(self), dtype=bool)
+        first[np.unique(self.moments, return_index=True)[1]] = True
+        return first
+
     def take(self, rows: Booleans) -> Sample:
-        """The sample with these rows only; groups and moments are numbered anew."""
-        return Sample(
+        """Return the sample of these rows only, with groups and moments renumbered."""
+        return replace(
+            self,
             proxies=self.proxies[rows],
             losses=self.losses[rows],
             natural=self.natural[rows],
             groups=_numbered(self.groups[rows]),
             moments=_numbered(self.moments[rows]),
+        )
+
+    def take_columns(self, columns: Sequence[int]) -> Sample:
+        """Return the sample of these columns (indices into `n_values`) only."""
+        return replace(
+            self,
+            proxies=self.proxies[:, columns],
+            losses=self.losses[:, columns],
+            n_values=tuple(self.n_values[column] for column in columns),
+        )
+
+    def bound(
+        self,
+        options: Options,
+        *,
+        method: str,
+        grid: Floats,  # [n, bins]
+        upper: Floats,  # [n, bins]
+        details: Mapping[str, Any],
+    ) -> Bound:
+        """Return the bound that a method fitted to this sample."""
+        return Bound(
             n_values=self.n_values,
+            grid=grid,
+            upper=upper,
+            confidence=options.confidence,
+            method=method,
+            details=details,
             looks_at_n=self.looks_at_n,
             estimand=self.estimand,
         )
@@ -68,130 +163,75 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a fit can be told; every method takes those that mean something to it."""
+    """The options of a fit; each method uses those that apply to it."""
 
     confidence: float
     minimum_bandwidth: float = 0.0
-    """paper: ε̂_sampling / t_α: the vertical bandwidth is at least this."""
+    """paper: the vertical bandwidth is at least this, ε̂_sampling / t_α."""
     lift: bool = True
     """Make the bound rise with the proxy (running maximum)."""
     drop_highest: float = 0.05
-    """paper: the share of moments with the highest proxies that is left out."""
+    """paper: the share of moments, those with the highest proxies, that is left out."""
     bins: int = 200
     """Columns of the table."""
     calibration: Calibration = "cross-fitted"
     """calibrated, isotonic, boosted: see `bounds.conformal`."""
     calibration_bins: int | None = None
-    """calibrated, isotonic, boosted: β is to hold in each of so many parts of the proxy's range;
+    """calibrated, isotonic, boosted: β must hold in each of this many parts of the proxy's range;
     None: up to five, as the number of natural moments allows."""
     assurance: float = 0.95
-    """tolerance: 1 − δ, how sure it is to be that the bound is no lower than the percentile."""
+    """tolerance: 1 − δ, the probability that the bound is no lower than the percentile."""
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        if not 0 <= self.drop_highest < 1:
+            raise InvalidInput(
+                f"drop_highest must be at least 0 and below 1, got {self.drop_highest}"
+            )
+        if not (self.minimum_bandwidth >= 0 and math.isfinite(self.minimum_bandwidth)):
+            raise InvalidInput(
+                f"minimum_bandwidth must be at least 0, got {self.minimum_bandwidth}"
+            )
+        if self.bins < 2:
+            raise InvalidInput(f"bins must be at least 2, got {self.bins}")
+        if self.calibration not in get_args(Calibration):
+            raise InvalidInput(
+                f"the calibration {self.calibration!r} is unknown; "
+                + did_you_mean(str(self.calibration), get_args(Calibration))
+            )
+        if self.calibration_bins is not None and self.calibration_bins < 1:
+            raise InvalidInput(f"calibration_bins must be at least 1, got {self.calibration_bins}")
+        if not 0 < self.assurance < 1:
+            raise InvalidInput(f"the assurance must lie between 0 and 1, got {self.assurance}")
 
 
-def check_options(options: Options) -> None:
-    """One sentence on what is wrong with them."""
-    check_confidence(options.confidence)
-    if not 0 <= options.drop_highest < 1:
-        raise InvalidInput(
-            f"drop_highest must be at least 0 and below 1, got {options.drop_highest}"
-        )
-    if not (options.minimum_bandwidth >= 0 and math.isfinite(options.minimum_bandwidth)):
-        raise InvalidInput(f"minimum_bandwidth must be at least 0, got {options.minimum_bandwidth}")
-    if options.bins < 2:
-        raise InvalidInput(f"bins must be at least 2, got {options.bins}")
-    if options.calibration not in get_args(Calibration):
-        raise InvalidInput(
-            f"the calibration {options.calibration!r} is unknown; "
-            + did_you_mean(str(options.calibration), get_args(Calibration))
-        )
-    if options.calibration_bins is not None and options.calibration_bins < 1:
-        raise InvalidInput(f"calibration_bins must be at least 1, got {options.calibration_bins}")
-    if not 0 < options.assurance < 1:
-        raise InvalidInput(f"the assurance must lie between 0 and 1, got {options.assurance}")
-
-
-def check_sample(
-    proxies: npt.ArrayLike,  # [moments], or [moments, n] for a proxy that looks at n
-    criticalities: npt.ArrayLike,  # [moments, n], or [moments, runs, n] for single runs
-    n_values: Sequence[int],
-    *,
-    natural: npt.ArrayLike | None = None,  # [moments] of booleans; None: all of them are
-    groups: npt.ArrayLike | None = None,  # [moments] of labels; None: each moment by itself
-    estimand: Estimand = "mean",
-) -> Sample:
-    """The data of a fit as finite arrays of matching shapes, or one sentence on what is wrong."""
-    n_tuple = check_n_values(n_values)
-    check_estimand(estimand)
-    losses = _as_floats("criticalities", criticalities)
-    values = _as_floats("proxies", proxies)
-    if estimand == "mean" and (losses.ndim != 2 or losses.shape[1] != len(n_tuple)):
-        raise InvalidInput(
-            f"criticalities must be [moments, {len(n_tuple)}], one column for each of "
-            f"n = {list(n_tuple)}, got shape {losses.shape}"
-        )
-    if estimand == "single-run" and (
-        losses.ndim != 3 or losses.shape[2] != len(n_tuple) or losses.shape[1] < 1
-    ):
-        raise InvalidInput(
-            f"estimand 'single-run' needs the losses of single runs, [moments, runs, "
-            f"{len(n_tuple)}], got shape {losses.shape}"
-        )
-    count = len(losses)
-    if values.shape not in ((count,), (count, len(n_tuple))):
-        raise InvalidInput(
-            f"proxies must be [{count}] like the moments of the criticalities (or "
-            f"{[count, len(n_tuple)]} for a proxy that looks at n), got shape {values.shape}"
-        )
+def check_moment_count(count: int) -> None:
     if count < FEWEST_MOMENTS:
         raise InvalidInput(
             f"a fit needs at least {FEWEST_MOMENTS} moments, got {count}: collect more"
         )
-    looks_at_n = values.ndim == 2
-    _check_finite("proxies", values, n_tuple)
-    _check_finite("criticalities", losses, n_tuple)
-    if not looks_at_n:
-        values = np.repeat(values[:, None], len(n_tuple), axis=1)
-    mask = _check_natural(natural, count)
-    labels = _check_groups(groups, count)
-    runs = losses.shape[1] if losses.ndim == 3 else 1
-    return Sample(
-        proxies=np.repeat(values, runs, axis=0),
-        losses=losses.reshape(count * runs, len(n_tuple)),
-        natural=np.repeat(mask, runs),
-        groups=np.repeat(labels, runs),
-        moments=np.repeat(np.arange(count), runs),
-        n_values=n_tuple,
-        looks_at_n=looks_at_n,
-        estimand=estimand,
-    )
 
 
-def first_runs(sample: Sample) -> Booleans:
-    """One run of each moment, where runs must be independent of one another, [rows]."""
-    first = np.zeros(len(sample), dtype=bool)
-    first[np.unique(sample.moments, return_index=True)[1]] = True
-    return first
-
-
-def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
-    """S as a tuple: increasing whole numbers from 1 on."""
-    values = list(n_values)
-    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in values)
-    if not (values and whole and values[0] >= 1 and values == sorted(set(values))):
-        raise InvalidInput(f"n_values must be increasing whole numbers from 1 on, got {values}")
-    return tuple(int(n) for n in values)
-
-
-def check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"the confidence must lie between 0 and 1, got {confidence}")
-
-
-def check_estimand(estimand: str) -> None:
-    if estimand not in get_args(Estimand):
+def _check_shapes(
+    proxies: Floats, losses: Floats, n_values: tuple[int, ...], estimand: Estimand
+) -> None:
+    if estimand == "mean" and (losses.ndim != 2 or losses.shape[1] != len(n_values)):
         raise InvalidInput(
-            f"the estimand {estimand!r} is unknown; "
-            + did_you_mean(str(estimand), get_args(Estimand))
+            f"criticalities must be [moments, {len(n_values)}], one column for each of "
+            f"n = {list(n_values)}, got shape {losses.shape}"
+        )
+    if estimand == "single-run" and (
+        losses.ndim != 3 or losses.shape[2] != len(n_values) or losses.shape[1] < 1
+    ):
+        raise InvalidInput(
+            f"estimand 'single-run' needs the losses of single runs, [moments, runs, "
+            f"{len(n_values)}], got shape {losses.shape}"
+        )
+    count = len(losses)
+    if proxies.shape not in ((count,), (count, len(n_values))):
+        raise InvalidInput(
+            f"proxies must be [{count}] like the moments of the criticalities (or "
+            f"{[count, len(n_values)]} for a proxy that looks at n), got shape {proxies.shape}"
         )
 
 
@@ -201,7 +241,7 @@ def _check_natural(natural: npt.ArrayLike | None, count: int) -> Booleans:
     mask = np.asarray(natural)
     if mask.dtype != np.bool_ or mask.shape != (count,):
         raise InvalidInput(
-            f"natural must be a mask of {count} booleans, one a moment, "
+            f"natural must be a mask of {count} booleans, one per moment, "
             f"got {mask.dtype} of shape {mask.shape}"
         )
     return mask

@@ -1,22 +1,21 @@
-"""The table of an upper bound b(p, n), whatever method made it, and its lookup."""
+"""What every fitter returns: the table of an upper bound b(p, n), and its lookup."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from numbers import Integral
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats
-from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.sample import (
-    Estimand,
-    check_confidence,
-    check_estimand,
-    check_n_values,
-)
+from safemargin.errors import InvalidInput, did_you_mean
+
+Estimand = Literal["mean", "single-run"]
+"""Which loss is bounded: the mean over random actions at a moment (the paper's true criticality),
+or that of a single run (what one person will see)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,21 +23,21 @@ class Bound:
     """A table of b(p, n): with probability β the loss stays at or below it.
 
     What exactly is bounded (the loss at n, or the largest over all n' ≤ n) and how far β can be
-    relied on differs from method to method; `details` says it for this one.
+    relied on depends on the method; see `details`.
     """
 
     n_values: tuple[int, ...]
-    grid: Floats  # [n, bins] the proxy value of each bin; rows differ only if the proxy sees n
-    upper: Floats  # [n, bins]; infinite where the data allow no bound: no tolerance is met there
+    grid: Floats  # [n, bins] the proxy value of each bin; rows differ only if it looks at n
+    upper: Floats  # [n, bins] infinite where the data allow no bound: no tolerance is met there
     confidence: float
     """β"""
     method: str
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the method found on the way, JSON-able: bandwidths, moments used, …"""
+    """What the method promises and found along the way, as JSON: bandwidths, moments used, …"""
     looks_at_n: bool = False
     """The proxy has one value per n, and lookups take a last axis [n]."""
     estimand: Estimand = "mean"
-    """Whose loss: the mean one at a moment, or that of a single run."""
+    """Which loss is bounded: the mean at a moment, or that of a single run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_values", check_n_values(self.n_values))
@@ -60,7 +59,7 @@ class Bound:
             )
         if not np.isfinite(self.grid).all() or (np.isnan(self.upper) | (self.upper < -1e308)).any():
             raise InvalidInput(
-                "grid must hold finite numbers only, and upper finite ones or infinity (no bound)"
+                "grid must hold finite numbers, and upper finite numbers or infinity (no bound)"
             )
         if not np.all(np.diff(self.grid, axis=1) > 0):
             raise InvalidInput("the proxy grid must increase from bin to bin")
@@ -73,16 +72,16 @@ class Bound:
 
     @property
     def unbounded(self) -> float:
-        """The share of the table that holds no bound."""
+        """The share of the table without a bound."""
         return float(np.isinf(self.upper).mean())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user of this bound has to be told, one sentence each."""
+        """What users of this bound must know, one sentence each."""
         return tuple(self.details.get("notes", ()))
 
     def expand(self, proxies: npt.ArrayLike) -> Floats:
-        """Proxies with one value per n: [..., n] (a plain proxy is repeated)."""
+        """Return the proxies with one value per n, [..., n]; a plain proxy is repeated."""
         values = np.asarray(proxies, dtype=np.float64)
         if not self.looks_at_n:
             return np.broadcast_to(values[..., None], (*values.shape, len(self.n_values)))
@@ -94,10 +93,7 @@ class Bound:
         return values
 
     def at(self, proxies: npt.ArrayLike) -> Floats:
-        """b(p, n) at the nearest bin, [..., n]; beyond the grid the first or last bin is nearest.
-
-        Halfway between two bins the higher proxy is taken.
-        """
+        """Return b(p, n) at the nearest bin, [..., n]; halfway, the bin of the higher proxy."""
         values = self.expand(proxies)  # [..., n]
         middles = (self.grid[:, :-1] + self.grid[:, 1:]) / 2  # [n, bins − 1]
         result = np.empty(values.shape)
@@ -107,3 +103,25 @@ class Bound:
                 nearest = np.searchsorted(middles[row], values[..., row], side="right")
             result[..., row] = self.upper[row][nearest]
         return result
+
+
+def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
+    """Return S as a tuple of increasing whole numbers."""
+    values = list(n_values)
+    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in values)
+    if not (values and whole and values[0] >= 1 and values == sorted(set(values))):
+        raise InvalidInput(f"n_values must be increasing whole numbers from 1 on, got {values}")
+    return tuple(int(n) for n in values)
+
+
+def check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise InvalidInput(f"the confidence must lie between 0 and 1, got {confidence}")
+
+
+def check_estimand(estimand: str) -> None:
+    if estimand not in get_args(Estimand):
+        raise InvalidInput(
+            f"the estimand {estimand!r} is unknown; "
+            + did_you_mean(str(estimand), get_args(Estimand))
+        )

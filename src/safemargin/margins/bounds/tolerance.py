@@ -1,12 +1,12 @@
 """A one-sided tolerance limit: a binomial upper limit on the percentile in a forward window.
 
-At each proxy p the window holds the next moments at p and above. Of k independent losses, the
-r-th smallest is no lower than their β percentile with probability 1 − δ, if r is the smallest
-with P(Bin(k, β) < r) ≥ 1 − δ. If losses do not become smaller as the proxy rises, the losses in
-the window are no smaller than those at p, so the limit holds at p itself: at each proxy value,
-not only on average, and with known assurance over repeated studies. It is the price of that
-promise that margins are small. Where fewer than ⌈ln δ / ln β⌉ moments lie ahead (59 at β = 0.95
-and δ = 0.05, 299 at 0.99) there is no bound.
+At each proxy p, the window holds the next moments at p and above. Of k independent losses, the
+r-th smallest is no lower than their β percentile with probability 1 − δ, where r is the smallest
+number with P(Bin(k, β) < r) ≥ 1 − δ. If losses do not become smaller as the proxy rises, the losses
+in the window are no smaller than those at p, so the limit holds at p itself: at each proxy value,
+not only on average, and with known assurance over repeated studies. The price of that promise is
+small margins. Where fewer than ⌈ln δ / ln β⌉ moments lie ahead (59 at β = 0.95 and δ = 0.05, 299
+at 0.99) there is no bound.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import math
 import numpy as np
 
 from safemargin.core.records import Floats
-from safemargin.margins.bounds.conformal import proxy_grid
-from safemargin.margins.bounds.sample import Options, Sample, first_runs
+from safemargin.margins.bounds.ranks import proxy_grid
+from safemargin.margins.bounds.sample import Options, Sample
 from safemargin.margins.bounds.table import Bound
 
 WINDOW = 0.1
@@ -25,13 +25,13 @@ WINDOW = 0.1
 
 
 def window_needed(confidence: float, assurance: float) -> int:
-    """How many moments a window must hold: the largest of k losses is a limit if β^k ≤ δ."""
+    """Return how many moments a window must hold: the largest of k is a limit if β^k ≤ δ."""
     return math.ceil(math.log(1 - assurance) / math.log(confidence) - 1e-9)
 
 
 def fit_tolerance(sample: Sample, options: Options) -> Bound:
-    """With probability `assurance` at each proxy, b_n is no lower than the β percentile of C_n."""
-    rows = first_runs(sample)  # runs of one moment are not independent
+    """Fit b_n ≥ the β percentile of C_n with probability `assurance` at each proxy value."""
+    rows = sample.first_runs
     targets = sample.running_maximum[rows]  # [moments, n]
     needed = window_needed(options.confidence, options.assurance)
     window = max(needed, round(WINDOW * len(targets)))
@@ -42,20 +42,18 @@ def fit_tolerance(sample: Sample, options: Options) -> Bound:
         upper = _limits(proxies, targets[:, column], grid, window, needed, options)
         grids.append(grid)
         uppers.append(np.maximum.accumulate(upper) if options.lift else upper)
-    bounded = np.isfinite(uppers[0])
     notes = []
-    if not bounded.any():
+    if not np.isfinite(uppers[0]).any():
         notes.append(
             f"no bound, so every margin is 0: a confidence of {options.confidence:g} with "
             f"assurance {options.assurance:g} needs {needed} moments in a window, and there are "
             f"{len(targets)}; collect more"
         )
-    return Bound(
-        n_values=sample.n_values,
+    return sample.bound(
+        options,
+        method="tolerance",
         grid=np.stack(grids),
         upper=np.stack(uppers),
-        confidence=options.confidence,
-        method="tolerance",
         details={
             "bounds": "the largest loss over all n' ≤ n",
             "guarantee": (
@@ -69,15 +67,13 @@ def fit_tolerance(sample: Sample, options: Options) -> Bound:
             "lift": options.lift,
             "notes": notes,
         },
-        looks_at_n=sample.looks_at_n,
-        estimand=sample.estimand,
     )
 
 
 def _limits(
     proxies: Floats, losses: Floats, grid: Floats, window: int, needed: int, options: Options
 ) -> Floats:
-    """The upper limit at each grid value, [bins]; infinite where the window is too short."""
+    """Return the upper limit at each grid value, [bins]; infinite if the window is too short."""
     from scipy.stats import binom  # here: looking margins up must not need scipy
 
     order = np.argsort(proxies, kind="stable")
@@ -86,10 +82,9 @@ def _limits(
     ends = np.minimum(starts + window, len(ahead))
     ends = np.searchsorted(ahead, ahead[ends - 1], side="right")  # equal proxies stay together
     sizes = ends - starts
-    places = binom.ppf(options.assurance, sizes, options.confidence).astype(np.int64) + 1
+    indices = binom.ppf(options.assurance, sizes, options.confidence).astype(np.int64)
     upper = np.full(len(grid), np.inf)
-    for position in np.flatnonzero((sizes >= needed) & (places <= sizes)):
-        inside = sorted_losses[starts[position] : ends[position]]
-        place = places[position] - 1
-        upper[position] = np.partition(inside, place)[place]
+    for column in np.flatnonzero((sizes >= needed) & (indices < sizes)):
+        inside = sorted_losses[starts[column] : ends[column]]
+        upper[column] = np.partition(inside, indices[column])[indices[column]]
     return upper

@@ -1,4 +1,4 @@
-"""The agents that ship with the package, and a card for each."""
+"""The agents bundled with the package, and a card that describes each of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from safemargin.errors import InvalidInput, did_you_mean
 
 
 def zoo_agents() -> list[dict[str, Any]]:
-    """The cards of all bundled agents, by name: environment, algorithm, score, how it was made."""
+    """Return the cards of all bundled agents: environment, algorithm, score, how it was made."""
     cards = [entry for entry in files(__name__).iterdir() if entry.name.endswith(".json")]
     return [
         json.loads(card.read_text(encoding="utf-8"))
@@ -20,7 +20,7 @@ def zoo_agents() -> list[dict[str, Any]]:
 
 
 def zoo_card(name: str) -> dict[str, Any]:
-    """The card of one bundled agent."""
+    """Return the card of one bundled agent."""
     cards = {str(card["name"]): card for card in zoo_agents()}
     if name not in cards:
         raise InvalidInput(f"no bundled agent is called {name!r}; {did_you_mean(name, cards)}")
@@ -28,5 +28,5 @@ def zoo_card(name: str) -> dict[str, Any]:
 
 
 def zoo_path(name: str) -> Path:
-    """The ONNX file of a bundled agent."""
+    """Return the path of a bundled agent's ONNX file."""
     return Path(str(files(__name__) / f"{zoo_card(name)['name']}.onnx"))

@@ -1,5 +1,25 @@
-"""A fleet of agents that people watch: its state, who has which agent, and the agents run here."""
+"""A fleet of agents that people watch.
 
-from safemargin.web.fleet.state import Fleet
+state       the fleet: agents come, decide and go
+control     who has which agent, and what people do with it
+agents, people, track, news
+            one agent, one person, an agent's last decisions, what pages do not know yet
+judging     margins for agents that report scores only
+journal     what is logged and shown on pages; restore reads it after a restart
+pictures    how often agents send pictures
+messages    what agents and pages may send; fields checks it
+local       agents that run beside the server
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safemargin.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from safemargin.web.fleet.state import Fleet
 
 __all__ = ["Fleet"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"Fleet": "state"})

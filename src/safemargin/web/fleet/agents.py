@@ -14,19 +14,25 @@ from safemargin.web.fleet.track import Track
 Status = Literal["live", "lost", "left", "died"]
 
 TREND = 120
-"""Decisions that a page is sent of each agent when it opens."""
+"""How many decisions of each agent a page gets when it opens."""
 
 STOP_DUE = "; it is to stop as soon as it can be reached"
 
+SHOWN = (
+    "index", "name", "status", "dismissed", "held_since", "waiting", "calling", "called_since",
+    "calls", "human_actions", "why", "void", "margin", "proxy", "actions", "heard_at",
+)  # fmt: skip
+"""Attributes that pages get as they are."""
+
 
 class Link(Protocol):
-    """The way to an agent."""
+    """The connection to an agent."""
 
     def send(self, message: dict[str, Any]) -> None:
-        """Tell the agent; never waits."""
+        """Send a message to the agent without waiting."""
 
     def takes(self) -> bool:
-        """Whether the agent can be told something now."""
+        """Whether the agent can receive a message now."""
 
     def close(self, why: str) -> None:
         """End the connection."""
@@ -34,7 +40,7 @@ class Link(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Agent:
-    """One agent: what it said last, and who has it."""
+    """One agent: what it reported last, and who has it."""
 
     index: int
     hello: Hello
@@ -43,17 +49,18 @@ class Agent:
     reason: str = ""
     """Why it is not live."""
     dismissed: bool = False
-    """It is gone, and pages do not show it until it comes back."""
-    control: Person | None = None
+    """It is gone, and hidden from pages until it comes back."""
+    holder: Person | None = None
+    """Who has taken it over."""
     held_since: float = 0.0
     stop_due: str = ""
-    """Why it is to stop, as long as it could not be told."""
+    """Why it is to stop, until it can be reached."""
     stopped: str = ""
-    """Why it was told to stop."""
+    """Why it was stopped."""
     waiting: bool = False
     """A person has it, and it waits for their action."""
     unconfirmed: bool = False
-    """A person's action was sent, and nothing was heard of the agent since."""
+    """A person's action was sent, and the agent has not reported since."""
     report: Report | None = None
     margin: int = 0
     proxy: float | None = None
@@ -66,7 +73,7 @@ class Agent:
     calls: int = 0
     human_actions: int = 0
     actions: int = 0
-    """How many discrete ones there are; 0 as long as that is not known."""
+    """How many discrete actions it has; 0 while that is not known."""
     picture: bytes | None = None
     picture_step: int = 0
     picture_every: float | None = None
@@ -77,57 +84,41 @@ class Agent:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name that people know it by."""
         return self.hello.name
 
     @property
     def finite_scores(self) -> list[float | None] | None:
-        """Its last scores; None for what JSON cannot say."""
+        """Its last scores, with None for those that are not finite."""
         scores = None if self.report is None else self.report.scores
         return None if scores is None else [v if v - v == 0 else None for v in scores]
 
     def action_name(self, action: Any) -> str | None:
-        """What an action is called."""
-        place = action - self.hello.first_action if isinstance(action, int) else -1
+        """Return the name of an action, if it has one."""
+        index = action - self.hello.first_action if isinstance(action, int) else -1
         names = self.hello.action_names
-        return names[place] if 0 <= place < len(names) else None
+        return names[index] if 0 <= index < len(names) else None
 
     def to_dict(self, *, trend: bool = False) -> dict[str, Any]:
-        """What a page is told of it."""
+        """Return its state for a page; with `trend`, also its last decisions."""
         hello, report = self.hello, self.report
-        told: dict[str, Any] = {
-            "index": self.index,
-            "name": hello.name,
-            "status": self.status,
+        state: dict[str, Any] = {name: getattr(self, name) for name in SHOWN} | {
             "reason": self.reason + (STOP_DUE if self.stop_due else ""),
-            "dismissed": self.dismissed,
-            "control": None if self.control is None else self.control.name,
-            "held_since": self.held_since,
-            "waiting": self.waiting,
-            "calling": self.calling,
-            "called_since": self.called_since,
-            "calls": self.calls,
-            "human_actions": self.human_actions,
-            "why": self.why,
-            "void": self.void,
-            "margin": self.margin,
-            "proxy": self.proxy,
+            "control": None if self.holder is None else self.holder.name,
             "episode": 0 if report is None else report.episode,
             "step": None if report is None else report.step,
             "action_names": list(hello.action_names),
-            "actions": self.actions,
             "first_action": hello.first_action,
             "dimensions": hello.dimensions,
             "on_lost": hello.on_lost,
-            "heard_at": self.heard_at,
             "pictured": self.picture is not None,
         }
         if trend:
-            told["trend"] = self.track.last(TREND)
-        return told
+            state["trend"] = self.track.last(TREND)
+        return state
 
     def seen(self) -> dict[str, Any]:
-        """What a person who looks at it is told with each decision."""
+        """Return its last decision for a page that looks at it."""
         report = self.report
         if report is None:
             return {}
@@ -142,6 +133,6 @@ class Agent:
         }
 
     def picture_message(self) -> bytes:
-        """Its picture for a page: 2 bytes of the index, 4 of the step, the file."""
+        """Return its picture for a page: 2 bytes of index, 4 of step, then the file."""
         head = self.index.to_bytes(2, "big") + self.picture_step.to_bytes(4, "big")
         return head + (self.picture or b"")

@@ -1,4 +1,4 @@
-"""What the fleet logs, and what open pages are told of it."""
+"""What the fleet writes to its log, and what it tells open pages about it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from safemargin.monitor.audit import AuditLog, Entry
 from safemargin.monitor.decisions import Event
 from safemargin.monitor.notifications import Notifier
 from safemargin.web.fleet.agents import Agent
+from safemargin.web.fleet.news import News
 from safemargin.web.fleet.people import Person
 
 RECENT = 60
-"""Entries that a page shows when it opens."""
+"""How many entries a page shows when it opens."""
 
 
 class Page(Protocol):
@@ -23,42 +24,45 @@ class Page(Protocol):
     looks_at: int | None
 
     def send(self, message: dict[str, Any] | str | bytes) -> None:
-        """Tell the page; never waits."""
+        """Send a message to the page without waiting."""
 
 
 class Journal:
-    """Writes entries to the log and to all pages."""
+    """Writes entries to the log and collects what is new for pages."""
 
     def __init__(self, log: AuditLog) -> None:
         self.log = log
         self.fault = ""
         """Why the last entry could not be written."""
         self.recent: list[Entry] = []
-        self.fresh: list[Entry] = []
-        """Entries that pages have not been told of."""
+        self.news = News()
+        """What pages have not been sent yet."""
         self.pages: set[Page] = set()
         self.listeners: list[Callable[[Event], Any]] = []
-        """Called with calls, their ends and drift, as those of a monitor are."""
-
-        self._told_faults = self.faults()
+        """Called when a call begins or ends and on drift, like the listeners of a monitor."""
+        self._shown_faults = self.faults()
 
     def faults(self) -> dict[str, str]:
-        """What does not work now: writing the log, telling people who do not look."""
+        """Return what does not work now: writing the log, notifying people away from the page."""
         failing = [
             f"the {type(each).__name__.lower()}"
             for each in self.listeners
             if isinstance(each, Notifier) and each.failing
         ]
         verb = "fails" if len(failing) == 1 else "fail"
-        told = f"{' and '.join(failing)} {verb}" if failing else ""
-        return {"log_fault": self.fault, "notify_fault": told}
+        notify = f"{' and '.join(failing)} {verb}" if failing else ""
+        return {"log_fault": self.fault, "notify_fault": notify}
 
-    def tell_faults(self) -> None:
-        """Tell all pages, if something else works or does not work than the last time."""
+    def show_faults(self) -> None:
+        """Send the faults to all pages if they have changed."""
         faults = self.faults()
-        if faults != self._told_faults:
-            self._told_faults = faults
-            self._to_all({"kind": "faults", **faults})
+        if faults != self._shown_faults:
+            self._shown_faults = faults
+            self._send_to_all({"kind": "faults", **faults})
+
+    def changed(self, agent: Agent) -> None:
+        """Note that pages need the agent's new state."""
+        self.news.changed.add(agent.index)
 
     def record(
         self,
@@ -70,7 +74,7 @@ class Journal:
         must: bool = False,
         **details: Any,
     ) -> None:
-        """Log it; what people do (`must`) is refused where it cannot be logged."""
+        """Write an entry; with `must`, raise InvalidInput if it cannot be written."""
         report = None if agent is None else agent.report
         if agent is not None and kind in ("call", "release", "drift"):
             self._notify(kind, agent, str(details.get("why") or ""))
@@ -86,18 +90,18 @@ class Journal:
             )
         except AuditLogError as error:
             if not self.fault:
-                self._to_all({"kind": "note", "text": f"The log is not written: {error}"})
+                self._send_to_all({"kind": "note", "text": f"The log cannot be written: {error}"})
             self.fault = str(error)
             if must:
-                raise InvalidInput(f"not done, since it cannot be logged: {error}") from error
+                raise InvalidInput(f"not done, because it cannot be logged: {error}") from error
             return
         self.fault = ""
         self.recent = [*self.recent[-RECENT + 1 :], entry]
         if self.pages:
-            self.fresh.append(entry)
+            self.news.entries.append(entry.to_dict())
 
-    def tell(self, person: Person, text: str) -> None:
-        """One sentence to all pages of a person."""
+    def notify(self, person: Person, text: str) -> None:
+        """Show a sentence on all pages of one person."""
         for page in self.pages:
             if page.person is person:
                 page.send({"kind": "note", "text": text})
@@ -108,13 +112,13 @@ class Journal:
         for listener in self.listeners:
             listener(event)
 
-    def _to_all(self, message: dict[str, Any]) -> None:
+    def _send_to_all(self, message: dict[str, Any]) -> None:
         for page in self.pages:
             page.send(message)
 
 
 def situation(agent: Agent) -> dict[str, Any]:
-    """What was known at the decision, for the log."""
+    """Return what was known at the agent's last decision, for the log."""
     report = agent.report
     if report is None:
         return {}

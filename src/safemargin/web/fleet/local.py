@@ -14,17 +14,19 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.seeding import hashed_seed
 from safemargin.environments import EnvironmentSpec
-from safemargin.errors import NoPictures, SafemarginError, told
+from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.monitor.monitor import Monitor
-from safemargin.monitor.overseen import Course, Question, oversee
+from safemargin.monitor.overseen import Outcome, Question, oversee
 from safemargin.monitor.overseers import action_names
 from safemargin.monitor.pictures import as_picture
 from safemargin.monitor.steering import Steering
 from safemargin.policies.base import Memory, Observations, Policy
 from safemargin.replay.pictures import drawing_environment, render
 from safemargin.web.fleet.agents import Agent, Status
-from safemargin.web.fleet.messages import MOST_ACTIONS, MOST_SCORES, Hello, Report
+from safemargin.web.fleet.fields import MOST_ACTIONS, MOST_SCORES
+from safemargin.web.fleet.messages import Hello, Report
 from safemargin.web.fleet.state import Fleet
 
 Env = gym.Env[Any, Any]
@@ -32,21 +34,21 @@ Env = gym.Env[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """What the agents run here are, and how fast."""
+    """The agents to run here, and their pace."""
 
     environment: EnvironmentSpec
     policy: Policy
     make_monitor: Callable[[], Monitor]
     agents: int
     speed: float
-    """Decisions a second of each."""
+    """Decisions a second of each agent."""
     seed: int = 0
     wait: float = 0.0
-    """Seconds that an agent that calls waits for somebody before it goes on."""
+    """Seconds that an agent that calls waits for somebody before it continues."""
 
 
 class _Shared(Policy):
-    """One policy for many threads: one at a time."""
+    """One policy for many threads, which use it one at a time."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -65,17 +67,19 @@ class _Shared(Policy):
 
 
 class LocalAgents:
-    """Starts the crew, and ends it."""
+    """Starts the crew and stops it."""
 
     def __init__(self, fleet: Fleet, crew: Crew) -> None:
         self.fleet = fleet
         self.crew = crew
-        self._policy = _Shared(crew.policy)
-        self._closing = threading.Event()
+        self.policy = _Shared(crew.policy)
+        """The one that all agents share."""
+        self.closing = threading.Event()
+        """Set once all are to end."""
         self._threads: list[threading.Thread] = []
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; the fleet hears of it on the loop."""
+        """Start the agents, which report to the fleet on the loop."""
         digits = len(str(self.crew.agents))
         for number in range(1, self.crew.agents + 1):
             runner = _Runner(self, loop, number, f"agent {number:0{digits}}")
@@ -84,30 +88,20 @@ class LocalAgents:
             thread.start()
 
     def stop(self) -> None:
-        """End; agents that compute are waited for a little."""
-        self._closing.set()
+        """Stop the agents; wait a few seconds for those that compute."""
+        self.closing.set()
         deadline = time.monotonic() + 3
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    @property
-    def closing(self) -> threading.Event:
-        """Set once all are to end."""
-        return self._closing
-
-    @property
-    def policy(self) -> Policy:
-        """The one that all share."""
-        return self._policy
-
 
 class _Runner:
-    """One agent: its environment, its monitor, and the way between it and the fleet."""
+    """One agent: its environment, its monitor, and its link to the fleet."""
 
     def __init__(
-        self, crew: LocalAgents, loop: asyncio.AbstractEventLoop, number: int, name: str
+        self, team: LocalAgents, loop: asyncio.AbstractEventLoop, number: int, name: str
     ) -> None:
-        self.crew = crew
+        self.team, self.crew = team, team.crew
         self.name = name
         self.loop = loop
         self.number = number
@@ -119,18 +113,18 @@ class _Runner:
     # -- as a link: called from the server's thread ------------------------------------------------
 
     def send(self, message: dict[str, Any]) -> None:
-        self.steering.heard(message)
+        self.steering.receive(message)
 
     def takes(self) -> bool:
         return not self._ended
 
     def close(self, why: str) -> None:
-        self.steering.heard({"kind": "stop", "why": why})
+        self.steering.receive({"kind": "stop", "why": why})
 
     # -- the agent's own thread --------------------------------------------------------------------
 
     def run(self) -> None:
-        """Episodes until the end; whatever breaks is told, and harms no other agent."""
+        """Run episodes until the end; a failure is reported and harms no other agent."""
         status: Status = "left"
         reason = ""
         try:
@@ -142,14 +136,14 @@ class _Runner:
                 env.close()
         except SafemarginError as error:
             status, reason = "died", str(error)
-        except Exception as error:  # noqa: BLE001  somebody else's environment or policy
-            status, reason = "died", told(error)
+        except Exception as error:  # noqa: BLE001  the user's environment or policy
+            status, reason = "died", describe_error(error)
         agent = self.agent
         if agent is not None:
-            self._post(lambda: self.crew.fleet.depart(agent, self, status, reason))
+            self._post(lambda: self.team.fleet.depart(agent, self, status, reason))
 
     def _make(self) -> Env:
-        spec = self.crew.crew.environment
+        spec = self.crew.environment
         try:
             return drawing_environment(spec)
         except NoPictures:
@@ -157,7 +151,7 @@ class _Runner:
             return spec.make()
 
     def _join(self, env: Env) -> None:
-        space, crew = env.action_space, self.crew.crew
+        space, crew = env.action_space, self.crew
         count = first = dimensions = 0
         if isinstance(space, gym.spaces.Discrete):
             count, first = int(space.n), int(space.start)
@@ -166,52 +160,52 @@ class _Runner:
         names = action_names(env, count)
         hello = Hello(
             self.name,
-            f"local {id(self.crew)}",
+            f"local {id(self.team)}",
             action_names=tuple(
-                name or f"action {first + place}" for place, name in enumerate(names[:MOST_ACTIONS])
+                name or f"action {first + i}" for i, name in enumerate(names[:MOST_ACTIONS])
             ),
             dimensions=dimensions,
             first_action=first,
             policy=crew.policy.identity,
             environment=crew.environment.name,
-            on_lost=self.crew.fleet.on_lost,
+            on_lost=self.team.fleet.on_lost,
         )
         done = threading.Event()
 
         def join() -> None:
-            self.agent = self.crew.fleet.join(hello, self)
+            self.agent = self.team.fleet.join(hello, self)
             done.set()
 
         self._post(join)
-        while not done.wait(0.1) and not self.crew.closing.is_set():
+        while not done.wait(0.1) and not self.team.closing.is_set():
             pass
 
     def _episodes(self, env: Env) -> None:
-        crew = self.crew.crew
+        crew = self.crew
         monitor = crew.make_monitor()
-        seed = int(np.random.SeedSequence([crew.seed, self.number]).generate_state(1)[0])
+        seed = hashed_seed(crew.seed, self.number)
         episode = 0
         first: int | None = seed
         while not self._ended:
-            run = oversee(env, self.crew.policy, monitor, seed=first)
+            run = oversee(env, self.team.policy, monitor, seed=first)
             self._one(run, env, episode)
-            first = None  # the environment draws its next start by itself
+            first = None  # the environment chooses its next start itself
             episode += 1
 
     @property
     def _ended(self) -> bool:
-        return self.crew.closing.is_set() or self.steering.stopped is not None
+        return self.team.closing.is_set() or self.steering.stopped is not None
 
-    def _one(self, run: Generator[Question, Any, Course], env: Env, episode: int) -> None:
-        """One episode."""
-        pause = 1 / self.crew.crew.speed
+    def _one(self, run: Generator[Question, Any, Outcome], env: Env, episode: int) -> None:
+        """Run one episode."""
+        pause = 1 / self.crew.speed
         due = time.monotonic()
         answer: Any = None
         try:
             question = next(run)
             while not self._ended:
                 due = max(due + pause, time.monotonic())
-                self.crew.closing.wait(due - time.monotonic())
+                self.team.closing.wait(due - time.monotonic())
                 waits = self.steering.taken
                 self._report(question, env, episode, waits=waits)
                 if question.decision.began and not waits and self._somebody_comes():
@@ -220,44 +214,36 @@ class _Runner:
                 answer = None
                 if waits:
                     _, answer = self.steering.wait(
-                        episode, question.step, given_up=self.crew.closing.is_set
+                        episode, question.step, given_up=self.team.closing.is_set
                     )
                     if answer is not None and not isinstance(env.action_space, gym.spaces.Discrete):
                         space = env.action_space
                         answer = np.array(answer, space.dtype).reshape(space.shape or ())
                 if self._ended:
-                    break  # told to stop while it waited: it does nothing more
+                    break  # stopped while it waited
                 question = run.send(answer)
         except StopIteration:
             if self.agent is not None:
-                self._post(partial(self.crew.fleet.end_episode, self.agent))
+                self._post(partial(self.team.fleet.end_episode, self.agent))
         else:
             run.close()
 
     def _somebody_comes(self) -> bool:
-        wait = self.crew.crew.wait
-        return wait > 0 and self.steering.wait_for_person(wait, given_up=self.crew.closing.is_set)
+        wait = self.crew.wait
+        return wait > 0 and self.steering.wait_for_person(wait, given_up=self.team.closing.is_set)
 
     def _report(self, question: Question, env: Env, episode: int, *, waits: bool = False) -> None:
-        decision, scores = question.decision, np.ravel(question.scores)
-        finite = decision.proxy - decision.proxy == 0
-        proposed = question.proposed
+        scores, proposed = np.ravel(question.scores), question.proposed
         report = Report(
             episode,
             question.step,
-            tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
-            int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
-            decision.margin,
-            decision.proxy if finite else None,
-            decision.call,
-            decision.outside,
-            decision.muted,
-            decision.void,
-            decision.why if decision.call or decision.outside or decision.void else "",
-            waits,
+            scores=tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
+            proposed=int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
+            waits=waits,
+            **question.decision.report(),
         )
-        picture = self._picture(env, urgent=decision.began)
-        fleet, agent = self.crew.fleet, self.agent
+        picture = self._picture(env, urgent=question.decision.began)
+        fleet, agent = self.team.fleet, self.agent
 
         def tell() -> None:
             if agent is not None and agent.link is self:
@@ -268,7 +254,7 @@ class _Runner:
         self._post(tell)
 
     def _picture(self, env: Env, *, urgent: bool) -> bytes | None:
-        """A picture, where somebody wants one by now."""
+        """Return a picture if somebody wants one by now."""
         every, now = self.steering.picture_every, time.monotonic()
         wanted = urgent or (every is not None and now - self._pictured >= every)
         if not self._draws or not wanted:

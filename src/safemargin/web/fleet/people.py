@@ -1,4 +1,4 @@
-"""The people who watch: recognised by a secret in their browser, told apart by a name."""
+"""The people who watch, recognised by a secret in their browser and distinguished by name."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Person:
     name: str
     pages: int = 0
     gone_since: float | None = None
-    """When the last page was closed."""
+    """When they closed their last page."""
 
 
 def identity_of(secret: str) -> str:
-    """What the log may keep of a person's secret: enough to recognise, too little to pretend."""
+    """Return a hash of a person's secret: the log can recognise them, nobody can pose as them."""
     return hashlib.sha256(b"safemargin person " + secret.encode()).hexdigest()[:32]
 
 
 class People:
-    """Everybody who was ever here."""
+    """Everybody who has ever opened a page."""
 
     def __init__(self) -> None:
         self._known: dict[str, Person] = {}
@@ -35,7 +35,7 @@ class People:
         return iter(self._known.values())
 
     def remember(self, identity: str, name: str) -> Person:
-        """Somebody of before the server was started; may come back."""
+        """Return a person known from before the server started, who may come back."""
         known = self._known.get(identity)
         if known is None:
             known = Person(identity, self._free_name(name), gone_since=time.time())
@@ -43,7 +43,7 @@ class People:
         return known
 
     def arrive(self, secret: str, name: str | None = None) -> Person:
-        """Somebody opens a page; the same secret is the same person."""
+        """Return the person with this secret, who opens a page."""
         identity = identity_of(secret)
         person = self._known.get(identity)
         if person is None:
@@ -58,13 +58,13 @@ class People:
         return person
 
     def depart(self, person: Person) -> None:
-        """A page was closed."""
+        """Note that a person has closed a page."""
         person.pages -= 1
         if person.pages == 0:
             person.gone_since = time.time()
 
     def rename(self, person: Person, name: str) -> None:
-        """A name that somebody else has gets a number."""
+        """Rename a person; a name that somebody else has gets a number."""
         if name != person.name:
             person.name = self._free_name(name, person)
 

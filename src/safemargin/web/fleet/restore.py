@@ -1,4 +1,4 @@
-"""What a server that starts again can know from the log of the one before it."""
+"""What a restarted server knows from the log of the one before it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from safemargin.monitor.audit import AuditLog
 
 @dataclass(slots=True)
 class Restored:
-    """An agent that was there when the last server ended."""
+    """An agent that was in the fleet when the last server ended."""
 
     reason: str
     calls: int = 0
@@ -23,10 +23,10 @@ class Restored:
 
 
 def restore(log: AuditLog) -> dict[str, Restored]:
-    """Name → agent, of those that neither left nor died before the last server ended.
+    """Return, by name, the agents that neither left nor died before the last server ended.
 
-    They are lost until they come back; who had taken one over still has it, and one that was to
-    stop still is.
+    They are lost until they come back. Whoever had taken one over still has it, and a stop that
+    was due still is.
     """
     agents: dict[str, Restored] = {}
     for entry in log:
@@ -36,14 +36,14 @@ def restore(log: AuditLog) -> dict[str, Restored]:
         if entry.kind in ("left", "died"):
             agents.pop(name, None)
         elif entry.kind in ("joined", "back"):
-            agents.setdefault(name, Restored("not back since the server was started again"))
+            agents.setdefault(name, Restored("not back since the server restarted"))
             agents[name].dismissed = False
         elif entry.kind == "dismissed" and name in agents:
             agents[name].dismissed = True
             if not agents[name].stop_due:
                 del agents[name]
         agent = agents.get(name)
-        if agent is None:  # what is told of one that is gone, e.g. that its call has ended
+        if agent is None:  # an entry about one that is gone, e.g. that its call has ended
             continue
         if entry.kind == "call":
             agent.calls += 1

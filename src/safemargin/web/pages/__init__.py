@@ -1,4 +1,4 @@
-"""What a browser is sent: pages, styles and scripts as files, and the script of Plotly."""
+"""Pages, styles and scripts as files, and the script of Plotly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = {
 
 
 def page(name: str) -> str:
-    """The text of one file; InvalidInput where there is none of that name."""
+    """Return the text of one file; InvalidInput if there is none with that name."""
     known = {entry.name for entry in resources.files(__package__).iterdir()}
     if name not in known or not name.endswith(tuple(KINDS)):
         raise InvalidInput(f"there is no page {name!r}")
@@ -25,7 +25,7 @@ def page(name: str) -> str:
 
 @cache
 def plotly_script() -> str:
-    """The script of the installed plotly package: nothing is loaded from elsewhere."""
+    """Return the script of the installed plotly package, so that nothing comes from the network."""
     try:
         metadata.version("plotly")
         return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")

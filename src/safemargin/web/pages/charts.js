@@ -1,5 +1,5 @@
 "use strict";
-// What the charts of report and explorer have in common.
+// What the charts of report and explorer share.
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
@@ -26,7 +26,7 @@ function axis(more) {
   return Object.assign(lines, more);
 }
 
-// Its tools show only under the mouse (style.css): they would cover titles.
+// A chart's tools appear only under the mouse (style.css): they would cover titles.
 const CONFIG = {displaylogo: false, responsive: true,
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
 
@@ -78,17 +78,17 @@ async function ask(address, options) {
   try {
     answer = await fetch(address, options);
   } catch {  // nobody answers at all
-    throw new Error("The explorer has ended; start `safemargin explore` again.");
+    throw new Error("The explorer has stopped; run `safemargin explore` again.");
   }
   if (!answer.ok) {
-    let told = answer.statusText;
-    try { told = (await answer.json()).detail; } catch { /* no sentence came with it */ }
-    throw new Error(typeof told === "string" ? told : "the server did not understand the request");
+    let text = answer.statusText;
+    try { text = (await answer.json()).detail; } catch { /* no sentence came with it */ }
+    throw new Error(typeof text === "string" ? text : "the server did not understand the request");
   }
   return answer.json();
 }
 
-// At most one call a picture of the screen, always the latest one.
+// At most one call per frame of the screen, always with the latest values.
 function calmly(work) {
   let waiting = false;
   return () => {

@@ -1,5 +1,5 @@
 "use strict";
-// The explorer: which episode, which margins, and the few steps of it worth a look.
+// The explorer: episodes, margins, and the few steps worth a look.
 
 const view = {study: null, tables: null, episode: null, totals: [], step: 0, margins: null,
   unknown: [], marks: [], playing: false, film: null, names: [], limitTouched: false, pictures: new Map()};
@@ -16,11 +16,11 @@ async function begin() {
   element("about").title = study.path;
   document.title = `${environment} – safemargin explorer`;
   if (!study.episodes.length) {
-    return notice("There is no episode yet; run safemargin collect on the study first.");
+    return notice("This study has no episodes yet; run safemargin collect on it first.");
   }
   if (study.estimates_left) {
     notice(`The study is not finished: ${study.estimates_left.toLocaleString("en")} estimates are `
-      + "left. Margins come from the moments that are measured for every n.");
+      + "left. Margins come from the moments already measured for every n.");
   }
   for (const {name, text} of study.proxies) {
     const selected = name === study.default_proxy;
@@ -35,18 +35,18 @@ async function begin() {
   listEpisodes();
   const place = fromAddress();
   await openEpisode(place.episode, place.step);
-  if (place.hint) hint(`${place.hint}. This is ${placeText()}`);
+  if (place.hint) hint(`${place.hint}. Showing ${placeText()}`);
 }
 
-// How an episode ended tells a loss only where there are lives; elsewhere it may have been won.
+// An end means a loss only where there are lives; elsewhere the episode may have been won.
 function layFilter() {
   const {episodes, has_lives} = view.study;
   const differ = new Set(episodes.map(each => each.ended === "terminated")).size > 1;
   element("only-lost").parentElement.hidden = !differ;
   element("only-lost-text").textContent = has_lives ? "only those that were lost"
-    : "only those that ended by themselves";
+    : "only those that ended on their own";
   element("only-lost").parentElement.title = has_lives ? "Lives that were lost"
-    : "Episodes that the environment ended, won or lost, not those that a time limit cut off";
+    : "Episodes that the environment ended, won or lost; not those cut off by a time limit";
 }
 
 function notice(text) {
@@ -54,14 +54,14 @@ function notice(text) {
   element("notice").textContent = text;
 }
 
-// What somebody asked for and does not exist; gone with the next step.
+// Say that a requested step or episode does not exist; hidden with the next step.
 function hint(text) {
   element("hint").hidden = !text;
   element("hint").textContent = text ? text[0].toUpperCase() + text.slice(1) + "." : "";
 }
 
 const outlineOf = name => view.study.episodes.find(each => each.name === name);
-const placeText = () => `step ${grouped(view.step)} of ${title(outlineOf(view.episode.name))}`;
+const placeText = () => `step ${grouped(view.step)} of ${outlineOf(view.episode.name).title}`;
 
 // #natural-17-0/812 in the address: an episode and a step of it, or what is wrong with them.
 function fromAddress() {
@@ -79,7 +79,7 @@ function wrongStep(text, outline) {
     return `a step is a whole number from 0 to ${grouped(outline.steps)}, not ${text || "nothing"}`;
   }
   return Number(text) <= outline.steps ? ""
-    : `there is no step ${grouped(Number(text))} in ${title(outline)}; it has `
+    : `there is no step ${grouped(Number(text))} in ${outline.title}; it has `
       + grouped(outline.steps);
 }
 
@@ -119,8 +119,8 @@ function computeMargins() {
   element("limit-text").textContent = known ? limit() : "–";
   const reason = (chosen && chosen.notes[0]) || tables.note || "the data allow no bound";
   element("margin-note").hidden = known;
-  element("margin-note").textContent = known ? "" : `No margins here: ${reason}. Marked are the `
-    + "steps with the highest proxy instead.";
+  element("margin-note").textContent = known ? "" : `No margins: ${reason}. The steps with `
+    + "the highest proxy are marked instead.";
   findMarks();
 }
 
@@ -135,8 +135,6 @@ const update = calmly(() => {
 
 // -- episodes ---------------------------------------------------------------------------------
 
-const title = each =>
-  `${each.phase} ${each.index}` + (view.study.has_lives ? ` · life ${each.life + 1}` : "");
 const beyond = each => each.steps_above === each.eligible_steps;
 
 function listEpisodes() {
@@ -153,13 +151,13 @@ function listEpisodes() {
 function episodeRow(each) {
   const row = make("li", {onclick: () => openEpisode(each.name),
     title: `seed ${each.seed}; opens at its most critical step\n${PHASES[each.phase]}`},
-  make("b", {textContent: title(each)}), badges(each));
+  make("b", {textContent: each.title}), badges(each));
   const ends = {terminated: view.study.has_lives ? "lost" : "ended", truncated: "time limit",
     cut: "cut off"};
   const facts = `${grouped(each.steps)} steps · reward ${show(each.total_reward)}`;
   row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
   if (each.joins) {
-    const joined = `runs into the play of ${title(outlineOf(each.joins))}`;
+    const joined = `converges with ${outlineOf(each.joins).title}`;
     row.append(make("span", {className: "quiet", textContent: joined}));
   }
   row.dataset.name = each.name;
@@ -167,7 +165,7 @@ function episodeRow(each) {
   return row;
 }
 
-// The lowest margin of an episode, and whether there are steps of which nothing is known.
+// The lowest margin of an episode, and whether it has steps about which nothing is known.
 function badges(each) {
   const chosen = table(), {tables} = view, box = make("span", {className: "badges"});
   if (!chosen || !chosen.bounded || tables.looks_at_n
@@ -208,7 +206,7 @@ async function openEpisode(name, step = null) {
   watchFilm(name);
 }
 
-// Ask how far the episode is filmed, until it is.
+// Poll how much of the episode is filmed until all of it is.
 async function watchFilm(name) {
   while (view.episode.name === name) {
     let film;
@@ -227,7 +225,7 @@ async function watchFilm(name) {
   }
 }
 
-// -- hands ------------------------------------------------------------------------------------
+// -- controls ------------------------------------------------------------------------------------
 
 function moveBy(steps) {
   pause();
@@ -263,7 +261,7 @@ element("episode-order").onchange = element("only-lost").onchange = listEpisodes
 element("help-button").onclick = () => element("help").showModal();
 element("help-close").onclick = () => element("help").close();
 
-// A button that was clicked with the mouse shall not take the space bar away from playing.
+// After a click on a button, the space bar still plays and pauses.
 document.addEventListener("click", event => {
   const button = event.target.closest("button");
   if (button && event.detail > 0) button.blur();
@@ -273,11 +271,11 @@ window.addEventListener("resize", () => { if (view.episode) drawStrip(); });
 window.addEventListener("hashchange", async () => {
   const place = fromAddress();
   if (place.hint && view.episode && (place.lost || place.episode === view.episode.name)) {
-    goTo(view.step);  // stay, and name the place again
+    goTo(view.step);  // stay, and correct the address
   } else if (!view.episode || place.episode !== view.episode.name) {
     await openEpisode(place.episode, place.step);
   } else if (place.step !== null) goTo(place.step);
-  if (place.hint) hint(`${place.hint}. This is ${placeText()}`);
+  if (place.hint) hint(`${place.hint}. Showing ${placeText()}`);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (!view.episode) return;

@@ -1,5 +1,5 @@
 "use strict";
-// The one agent that you look at: picture, scores, timeline, what happened.
+// The selected agent: picture, scores, timeline, history.
 
 function look(index) {
   view.looks = index;
@@ -35,7 +35,7 @@ function showAgent() {
   set(byId("margin").dataset, "level", known ? levelOf(agent.margin) : "high");
   const wrong = agent.margin === 1 ? "mistake" : "mistakes";
   set(byId("margin-text"), "textContent", known
-    ? `${wrong} can be afforded · episode ${agent.episode}, step ${agent.step}`
+    ? `${wrong} affordable · episode ${agent.episode}, step ${agent.step}`
       + (agent.proxy === null ? "" : ` · ${view.about.proxy || "proxy"} ${agent.proxy.toPrecision(4)}`)
     : "nothing reported yet");
   set(byId("why"), "textContent", agent.status === "live" ? view.seen?.why || agent.why || "" : `${agent.status}: ${agent.reason}`);
@@ -45,9 +45,9 @@ function showAgent() {
   byId("give").hidden = !held;
   byId("dismiss").hidden = !gone || agent.dismissed;
   set(byId("control-note"), "textContent", held
-    ? (gone ? "you have it, and will when it comes back" : agent.waiting ? "waits for your action" : "")
+    ? (gone ? "you have it, and still will when it comes back" : agent.waiting ? "waits for your action" : "")
     : gone && agent.control ? `${agent.control} has it`
-    : agent.control ? `${agent.control} has it since ${span(now() - agent.held_since)}; Shift+T takes it from them` : "");
+    : agent.control ? `${agent.control} has had it for ${span(now() - agent.held_since)}; Shift+T takes it from them` : "");
   showPad(agent, mine);
   showScores(agent);
   drawTimeline();
@@ -85,7 +85,7 @@ function showScores(agent) {
     track.firstChild.style.width = `${100 * (to - from)}%`;
     set(value, "textContent", score === null ? "not finite" : score.toPrecision(3));
   });
-  set(byId("scores-note"), "textContent", discrete ? "▸ what the agent wants" : "");
+  set(byId("scores-note"), "textContent", discrete ? "▸ the agent's choice" : "");
 }
 
 function showEntries() {
@@ -158,16 +158,16 @@ function drawTimeline() {
   pen.fillText(view.about.proxy || "proxy", left, height - 3);
   pen.textAlign = "right";
   pen.fillText("now", right, height - 3);
-  let told = "— margin; red: calls; blue: a person steers";
+  let text = "— margin; red: calls; blue: a person steers";
   if (hovered !== null) {
     const place = Math.floor((hovered - x(0)) / wide);
     if (place >= 0 && place < count) {
       const at = first + place, proxy = line.proxies[at];
       pen.fillStyle = colours.quiet;
       pen.fillRect(x(place), top, 1, bottom - top);
-      told = `episode ${line.episodes[at]}, step ${line.steps[at]}: margin ${line.margins[at]}`
+      text = `episode ${line.episodes[at]}, step ${line.steps[at]}: margin ${line.margins[at]}`
         + (proxy === null ? "" : `, ${proxy.toPrecision(4)}`);
     }
   }
-  set(byId("timeline-note"), "textContent", told);
+  set(byId("timeline-note"), "textContent", text);
 }

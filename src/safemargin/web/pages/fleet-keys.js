@@ -1,5 +1,5 @@
 "use strict";
-// Steering by keyboard, and moving about without a mouse.
+// Steering and navigating by keyboard.
 
 const WORDS = { ArrowUp: "UP", ArrowDown: "DOWN", ArrowLeft: "LEFT", ArrowRight: "RIGHT", " ": "FIRE" };
 const SIGNS = { UP: "↑", DOWN: "↓", LEFT: "←", RIGHT: "→", FIRE: "space" };
@@ -18,7 +18,7 @@ function signature(words) {
   return ORDER.filter(word => words.includes(word)).join("+");
 }
 
-// Which keys mean which action, as [place, key text].
+// Which keys stand for which action: key names → index of the action.
 function keysOf(agent) {
   const names = agent.action_names, map = new Map();
   names.forEach((name, place) => { const words = wordsOf(name); if (words.length) map.set(signature(words), place); });
@@ -49,7 +49,7 @@ function mineNow() {
   return view.connected && agent && stateOf(agent) === "mine" ? agent : null;
 }
 
-// Answer the next decision so, if it comes soon.
+// Answer the next decision with this action, if it comes soon.
 function want(action) {
   if (!mineNow()) return;
   steering.once = action;
@@ -57,7 +57,7 @@ function want(action) {
   steer();
 }
 
-// Answer the decision that waits, if a key says how.
+// Answer the decision that waits, if a key is pressed.
 function steer() {
   const agent = mineNow(), seen = view.seen;
   if (!agent || !seen || !seen.waiting) return;
@@ -176,7 +176,7 @@ function showPad(agent, mine) {
   };
   for (let place = 0; place < agent.actions; place += 1)
     add(actionName(agent, place), keyText(agent, place), agent.first_action + place);
-  add("as the agent wants", "enter", null);
+  add("agent's own action", "enter", null);
 }
 
 function showValues(agent, pad) {
@@ -189,7 +189,7 @@ function showValues(agent, pad) {
     field.setAttribute("aria-label", `value ${place}`);
     return field;
   });
-  const act = make("button", "", "act"), leave = make("button", "own", "as the agent wants");
+  const act = make("button", "", "act"), leave = make("button", "own", "agent's own action");
   leave.type = "button";
   leave.addEventListener("click", () => want(null));
   form.addEventListener("submit", event => {

@@ -43,8 +43,8 @@ function makeTiles() {
   }
   byId("nobody").hidden = present().length > 0;
   byId("nobody").textContent = view.about.remote
-    ? "No agent has reported yet. One elsewhere does so with sm.RemoteOverseer(address, name=…, token=…)."
-    : "The agents are being started …";
+    ? "No agent has connected yet. Remote agents connect with sm.RemoteOverseer(address, name=…, token=…)."
+    : "Starting the agents …";
   view.unsorted = true;
 }
 
@@ -74,7 +74,7 @@ function drawTile(agent) {
   const small = document.body.classList.contains("small-tiles");
   set(parts.chip, "textContent", small ? shortText(agent) : stateText(agent));
   parts.tile.title = agent.status === "live" ? agent.why || "" : agent.reason;
-  parts.tile.setAttribute("aria-label", `${agent.name}, margin ${margin}, ${stateText(agent) || "well"}`);
+  parts.tile.setAttribute("aria-label", `${agent.name}, margin ${margin}, ${stateText(agent) || "no call"}`);
   parts.picture.hidden = !agent.picture;
   parts.big.hidden = Boolean(agent.picture);
   set(parts.big, "textContent", String(margin));
@@ -185,12 +185,12 @@ function sortQueue() {
   const lost = present().filter(agent => agent.status === "lost" || agent.status === "died").length;
   const about = view.about;
   const parts = [
-    `${live} agent${live === 1 ? "" : "s"}`, calls ? `${calls} call${calls === 1 ? "s" : ""}` : "nobody calls",
-    mine ? `${mine} with you` : "", lost ? `${lost} lost` : "",
+    `${live} agent${live === 1 ? "" : "s"}`, calls ? `${calls} calling` : "none calling",
+    mine ? `${mine} steered by you` : "", lost ? `${lost} lost` : "",
     about.environment || "", about.tolerance === undefined ? "" : `tolerance ${about.tolerance}, call below margin ${about.call_at}`,
   ];
   set(byId("summary"), "textContent", parts.filter(Boolean).join(" · "));
-  set(byId("queue-note"), "textContent", "least margin first");
+  set(byId("queue-note"), "textContent", "smallest margin first");
   document.title = (calls ? `▲ ${calls} · ` : "") + "fleet · safemargin";
 }
 

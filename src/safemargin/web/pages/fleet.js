@@ -1,11 +1,11 @@
 "use strict";
-// The fleet as this page knows it, and the connection that keeps it true.
+// The fleet as this page knows it, and the connection that keeps it up to date.
 
 const CALL = 1, OUTSIDE = 2, HUMAN = 4, VOID = 8;
 const LONG = 1800, SILENT = 6;
-const STALLED = 3;  // seconds of silence after which the server is taken for gone; it beats twice a second
+const STALLED = 3;  // seconds of silence after which the server counts as gone; it beats twice a second
 const ABANDON = 15;  // … after which another connection is tried
-const LINGER = 3;  // seconds that a call stays in sight, however short it was
+const LINGER = 3;  // seconds for which a call stays visible, however short it was
 const view = {
   agents: [], about: {}, me: "", looks: null, seen: null, entries: [], connected: false,
   offset: 0, socket: null, tries: 0, received: 0, heardAt: 0, stalled: false, beat: null, opened: false, unplaced: false, timeline: null, sound: false,
@@ -52,10 +52,10 @@ function begin() {
   beginKeys();
   beginTimeline();
   connect();
-  addEventListener("pagehide", disconnect);  // else a page kept for "back" would seem to be watched
+  addEventListener("pagehide", disconnect);  // or a page kept for the back button would count as open
   addEventListener("pageshow", event => { if (event.persisted && !view.socket) connect(); });
   setInterval(everySecond, 1000);
-  setInterval(mindSilence, 250);
+  setInterval(checkSilence, 250);
   requestAnimationFrame(draw);
 }
 
@@ -94,25 +94,25 @@ function disconnect() {
 
 function showAway() {
   releaseKeys();
-  steering.answered = "";  // nobody knows whether the last answer arrived; a second one is refused
+  steering.answered = "";  // the last answer may not have arrived; the server refuses a second one
   document.body.classList.add("away");
   byId("away").hidden = false;
-  byId("away").textContent = "The server cannot be reached. What you see is what was last known; trying again …";
+  byId("away").textContent = "The server cannot be reached. This page shows the last known state; reconnecting …";
 }
 
 function showReached() {
   const { log_fault: log, notify_fault: notify } = view.about;
   const faults = [
-    log && `The log is not written: ${log}`,
-    notify && `People who do not look here are not told of calls: ${notify}. The server's output says why.`,
+    log && `The log cannot be written: ${log}`,
+    notify && `People away from this page are not notified of calls: ${notify}. The server's output says why.`,
   ].filter(Boolean);
   document.body.classList.remove("away");
   byId("away").hidden = !faults.length;
   byId("away").textContent = faults.join(" ");
 }
 
-// A server or network that stalls closes nothing: only its silence tells.
-function mindSilence() {
+// A server or network that stalls closes no connection; only its silence shows it.
+function checkSilence() {
   if (!view.socket || (!view.connected && !view.stalled)) return;
   const silence = (Date.now() - view.heardAt) / 1000;
   if (silence > ABANDON) {
@@ -146,8 +146,8 @@ function heard(message) {
     showReached();
     const looked = view.looks === null ? null : view.agents[view.looks]?.name;
     const pictures = new Map(view.agents.map(agent => [agent.name, agent.picture]));
-    view.agents = message.agents.map(told => ({
-      ...told, margins: told.trend.margins, flags: told.trend.flags, picture: pictures.get(told.name) || "",
+    view.agents = message.agents.map(state => ({
+      ...state, margins: state.trend.margins, flags: state.trend.flags, picture: pictures.get(state.name) || "",
     }));
     view.entries = message.recent;
     makeTiles();
@@ -156,13 +156,13 @@ function heard(message) {
     if (again) look(again.index);
   } else if (message.kind === "beat") {
     view.beat = message.beat;
-    if (view.stalled) comeBack();  // not earlier: what is asked for with an older beat is refused
+    if (view.stalled) comeBack();  // not earlier: the server refuses requests with an older beat
   } else if (message.kind === "faults") {
     Object.assign(view.about, message);
     if (view.connected) showReached();
   } else if (message.kind === "agents") {
     view.offset = message.now - Date.now() / 1000;
-    for (const told of message.agents) changed(told);
+    for (const state of message.agents) changed(state);
   } else if (message.kind === "decisions") {
     for (const row of message.rows) decided(...row);
   } else if (message.kind === "seen" && message.index === view.looks) {
@@ -189,20 +189,20 @@ function heard(message) {
   }
 }
 
-function changed(told) {
-  const known = view.agents[told.index];
+function changed(state) {
+  const known = view.agents[state.index];
   if (!known) {
-    view.agents[told.index] = { ...told, margins: [], flags: [], picture: "" };
+    view.agents[state.index] = { ...state, margins: [], flags: [], picture: "" };
     makeTiles();
   } else {
-    if (told.calling && !known.calling && !told.control) called(told);
-    if (told.status !== known.status && (told.status === "lost" || told.status === "died"))
-      byId("said").textContent = `${told.name} is ${told.status}`;
-    if ((told.status === "live") !== (known.status === "live") || told.dismissed !== known.dismissed) view.unplaced = true;
-    Object.assign(known, told);
+    if (state.calling && !known.calling && !state.control) called(state);
+    if (state.status !== known.status && (state.status === "lost" || state.status === "died"))
+      byId("said").textContent = state.status === "died" ? `${state.name} has died` : `${state.name} is lost`;
+    if ((state.status === "live") !== (known.status === "live") || state.dismissed !== known.dismissed) view.unplaced = true;
+    Object.assign(known, state);
     known.dirty = true;
   }
-  if (told.index === view.looks) steer();
+  if (state.index === view.looks) steer();
   view.unsorted = true;
 }
 
@@ -254,7 +254,7 @@ function stateText(agent) {
     mine: "◆ you",
     theirs: `◇ ${agent.control}`,
     silent: `… silent ${span(now() - agent.heard_at)}`,
-    lost: "✕ lost", died: "✕ died", left: "has left", well: agent.void ? "drifted" : "",
+    lost: "✕ lost", died: "✕ died", left: "left", well: agent.void ? "drifted" : "",
   }[state];
 }
 
@@ -276,7 +276,7 @@ function span(seconds) {
   return whole < 5400 ? `${Math.round(whole / 60)} min` : `${(whole / 3600).toFixed(1)} h`;
 }
 
-// -- telling people -------------------------------------------------------------------------
+// -- notes and sounds -------------------------------------------------------------------------
 
 function note(text) {
   const line = make("p", "", text);

@@ -1,5 +1,5 @@
 "use strict";
-// Looking a margin up, exactly as safemargin.Margins does it; the tables come from the server.
+// Looks a margin up exactly as safemargin.Margins does; the tables come from the server.
 
 class MarginTables {
   constructor(data) {
@@ -67,7 +67,7 @@ function show(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-// Warm and dark where little can be afforded, quiet where much can.
+// Warm and dark where few mistakes are affordable, pale where many are.
 function marginColour(margin, n_values, colours) {
   const place = [0, ...n_values].indexOf(margin) / n_values.length;
   return place <= 0.5 ? mix(colours.low, colours.middle, place * 2)

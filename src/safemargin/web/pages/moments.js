@@ -3,15 +3,15 @@
 
 const APART = 20, MOST_MARKS = 60, MOST_UNKNOWN = 12, MOST_WITHOUT_MARGINS = 12;
 
-// The steps that a study may measure: not the opening, nor the last ones, where it is over.
+// The steps that a study may measure: neither the opening nor the last steps.
 function eligible() {
   const {opening, steps} = view.episode, last = steps - view.study.excluded_steps;
   const first = Math.min(opening, steps - 1);
   return Array.from({length: (last > first ? last : steps) - first}, (_, i) => first + i);
 }
 
-// Steps with a small margin, the worst first, apart from one another; then those of which nothing
-// is known, because their proxy lies above every measured one.
+// Steps with a small margin, worst first, some distance apart; then those about which nothing is
+// known, because their proxy lies above every measured one.
 function findMarks() {
   const {margins, unknown} = view, values = proxyValues().map(single);
   const worse = (a, b) => values[b] - values[a] || a - b;
@@ -45,12 +45,12 @@ function listMarks() {
 
 function helpText() {
   const {margins, marks, unknown, study} = view;
-  if (!margins) return "The steps with the highest proxy, apart from one another.";
+  if (!margins) return `The steps with the highest proxy, at least ${APART} steps apart.`;
   const above = eligible().filter(step => unknown[step]).length;
   const margin = limit() ? `${limit()} or less` : "0";
   const known = marks.some(step => !unknown[step])
-    ? `Margin ${margin}, the worst first, ${APART} or more steps apart; neither the random `
-      + `opening nor the last ${study.excluded_steps} steps.`
+    ? `Margin ${margin}, worst first, at least ${APART} steps apart; without the random `
+      + `opening and the last ${study.excluded_steps} steps.`
     : `No step has a margin of ${margin} at this tolerance and confidence.`;
   return above ? `${known} ${grouped(above)} of ${grouped(eligible().length)} steps lie above every `
     + "measured proxy, so nothing is promised there: they come last, with a question mark." : known;
@@ -59,7 +59,7 @@ function helpText() {
 function markRow(step) {
   const {margins, unknown, film, episode} = view;
   const pictured = film && !film.fault && film.taken === film.of;
-  const row = make("li", {onclick: () => { pause(); goTo(step); }, title: "Go there"});
+  const row = make("li", {onclick: () => { pause(); goTo(step); }, title: "Go to this step"});
   row.dataset.step = step;
   row.classList.toggle("here", step === view.step);
   row.append(pictured ? make("img", {src: frameAddress(step), alt: "", loading: "lazy"})
@@ -77,18 +77,18 @@ function markRow(step) {
   return row;
 }
 
-// What the study measured, at its moment of the episode; elsewhere the way there.
+// What the study measured, at the measured step; elsewhere a link to it.
 function showMeasured() {
   const {episode, step} = view, {measured, moment} = episode, box = element("measured");
   box.hidden = !measured.length;
   if (!measured.length) return;
   if (step !== moment) {
     box.replaceChildren(make("button", {className: "link", onclick: () => { pause(); goTo(moment); },
-      textContent: `what the study measured in this episode: step ${grouped(moment)}`}));
+      textContent: `the study measured step ${grouped(moment)} of this episode`}));
     return;
   }
   const most = Math.max(...measured.map(each => each.mean));
-  box.replaceChildren(make("h3", {textContent: "Measured here: the mean loss after n random actions"}),
+  box.replaceChildren(make("h3", {textContent: "Measured here: mean loss after n random actions"}),
     ...measured.map(each => lossBar(each, most, accepted())),
     make("p", {id: "measured-verdict", textContent: verdict(measured, accepted())}));
 }

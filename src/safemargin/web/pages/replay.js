@@ -1,5 +1,5 @@
 "use strict";
-// What a log says, entry by entry: the list, the entry, and the fleet as it was then.
+// A log, entry by entry: the list, the selected entry, and the fleet at that time.
 
 const view = { all: [], shown: [], at: -1, playing: false, timer: 0 };
 const byId = name => document.getElementById(name);
@@ -18,11 +18,11 @@ const LONGEST_PAUSE = 1500, ROWS = 400;
 async function begin() {
   let after = 0, total = 1, name = "";
   while (view.all.length < total) {
-    const told = await (await fetch(`/api/entries?after=${after}`)).json();
-    total = told.total;
-    name = told.log;
-    view.all.push(...told.entries);
-    if (!told.entries.length) break;
+    const answer = await (await fetch(`/api/entries?after=${after}`)).json();
+    total = answer.total;
+    name = answer.log;
+    view.all.push(...answer.entries);
+    if (!answer.entries.length) break;
     after = view.all[view.all.length - 1].id;
   }
   const agents = [...new Set(view.all.map(entry => entry.agent).filter(Boolean))].sort();
@@ -115,8 +115,8 @@ function showEntry(entry) {
   if (entry.step !== null) add("episode, step", `${entry.episode}, ${entry.step}`);
   add("margin", details.margin);
   add("proxy", typeof details.proxy === "number" ? details.proxy.toPrecision(4) : null);
-  add("the agent wanted", details.proposed_name ?? details.proposed);
-  if (entry.kind === "action") add("was done", (details.action_name ?? details.action) + (details.overruled ? " (overruled)" : ""));
+  add("the agent's choice", details.proposed_name ?? details.proposed);
+  if (entry.kind === "action") add("action taken", (details.action_name ?? details.action) + (details.overruled ? " (overruled)" : ""));
   if (entry.kind === "server-started") for (const [name, value] of Object.entries(details)) add(name.replaceAll("_", " "), value);
   byId("facts").replaceChildren(...facts);
   showScores(details);

@@ -1,5 +1,5 @@
 "use strict";
-// The report: one record of numbers and pictures, drawn.
+// The report: draws one record of numbers and pictures.
 
 const data = JSON.parse(element("data").textContent);
 const tables = new MarginTables(data.tables);
@@ -11,7 +11,7 @@ const table = () => tables.tables[Number(element("confidence").value)];
 const tolerance = () => toleranceAt(Number(element("tolerance").value), tables);
 const proxyNow = () => Number(element("lookup-proxy").value);
 
-function tellFacts() {
+function showFacts() {
   const environment = shortName(fact("environment"));
   document.title = `${environment} – safemargin report`;
   element("title").textContent = `${environment}: how many mistakes can it afford?`;
@@ -28,10 +28,10 @@ function tellFacts() {
 // -- margins ----------------------------------------------------------------------------------
 
 function beginMargins() {
-  // A reason that stands above already is not told again.
-  const told = data.notes.some(text => tables.note && text.includes(tables.note));
-  tellNote(tables.note && !told ? "no margins: " + tables.note : "");
-  element("margins").hidden = told && !tables.tables.length;
+  // A reason already given above is not repeated.
+  const given = data.notes.some(text => tables.note && text.includes(tables.note));
+  showNote(tables.note && !given ? "no margins: " + tables.note : "");
+  element("margins").hidden = given && !tables.tables.length;
   element("margins-body").hidden = !tables.tables.length;
   if (!tables.tables.length) return drawCards();
   const first = tables.tables.findIndex(each => each.confidence === tables.confidence);
@@ -46,7 +46,7 @@ function beginMargins() {
   drawMargins();
 }
 
-function tellNote(text) {
+function showNote(text) {
   element("margin-note").hidden = !text;
   element("margin-note").textContent = text ? sentence(text) : "";
 }
@@ -55,9 +55,9 @@ function drawMargins() {
   const chosen = table(), level = tolerance();
   element("confidence-text").textContent = chosen.confidence;
   element("tolerance-text").textContent = show(level);
-  tellNote(chosen.bounded ? "" : chosen.notes[0] || "the data allow no bound at this confidence");
-  tellLookup(chosen, level);
-  tellLead(chosen, level);
+  showNote(chosen.bounded ? "" : chosen.notes[0] || "the data allow no bound at this confidence");
+  showLookup(chosen, level);
+  showLead(chosen, level);
   drawCards();
   element("margin-charts").hidden = tables.looks_at_n;
   if (tables.looks_at_n) return;
@@ -65,9 +65,9 @@ function drawMargins() {
   drawBounds(chosen, level);
 }
 
-function tellLookup(chosen, level) {
+function showLookup(chosen, level) {
   if (tables.looks_at_n) {
-    element("lookup-text").textContent = "this proxy looks at n; use safemargin margin";
+    element("lookup-text").textContent = "this proxy depends on n; use safemargin margin";
     return;
   }
   const margin = tables.at(chosen, proxyNow(), level), unknown = tables.unknown(chosen, proxyNow());
@@ -77,8 +77,8 @@ function tellLookup(chosen, level) {
     : `random action${margin === 1 ? "" : "s"} affordable`;
 }
 
-// The answer in one sentence, for the moments as the agent meets them.
-function tellLead(chosen, level) {
+// The answer in one sentence, for the natural moments.
+function showLead(chosen, level) {
   element("lead").replaceChildren();
   if (!chosen.bounded || !data.natural_proxies.length) return;
   const found = data.natural_proxies.map(proxy => tables.at(chosen, proxy, level));
@@ -133,12 +133,6 @@ function drawBounds(chosen, level) {
 
 // -- the most critical moments ----------------------------------------------------------------
 
-function titleOf(name) {
-  const [phase, index, life] = name.split("-");
-  const lives = data.moments.some(each => !each.episode.endsWith("-0"));
-  return `${phase} ${index}` + (lives ? ` · life ${Number(life) + 1}` : "");
-}
-
 function drawCards() {
   element("moments-section").hidden = !data.moments.length;
   element("phases-help").textContent = `${PHASES.natural}; ${PHASES.spread}.`;
@@ -149,7 +143,7 @@ function drawCards() {
 
 function cardOf(moment, rank, most) {
   const chosen = table(), heading = make("div", {className: "bar"},
-    make("b", {textContent: `${rank + 1}. ${titleOf(moment.episode)}`,
+    make("b", {textContent: `${rank + 1}. ${moment.title}`,
       title: PHASES[moment.episode.split("-")[0]]}));
   if (chosen && chosen.bounded) {
     heading.append(badge(tables.at(chosen, moment.proxy, tolerance()), tables.n_values,
@@ -168,7 +162,7 @@ function cardOf(moment, rank, most) {
     ...results.map(each => lossBar(each, most, level)),
     make("p", {className: "verdict", textContent: verdict(results, level)}),
     make("code", {className: "command", textContent: moment.command,
-      title: "opens this moment in the explorer; click to select",
+      title: "Opens this moment in the explorer; click to select",
       onclick: event => getSelection().selectAllChildren(event.target)})));
   return card;
 }
@@ -236,10 +230,10 @@ function drawProxies() {
   const info = data.comparison, c = colours();
   element("proxies-section").hidden = !info;
   if (!info) return;
-  element("proxies-text").textContent = "The default method with each recorded proxy, judged on "
-    + `${info.natural_moments} natural moments that its fits had not seen, at confidence `
+  element("proxies-text").textContent = "The default method with each recorded proxy, evaluated "
+    + `on ${info.natural_moments} natural moments held out from its fits, at confidence `
     + `${info.confidence} and tolerance ${show(info.tolerance)}. A better proxy grants larger `
-    + "margins and still keeps its promise. safemargin compare judges all methods.";
+    + "margins and still keeps its promise. safemargin compare evaluates all methods.";
   const ranked = [...info.candidates];
   ranked.sort((a, b) => b.holds - a.holds || b.mean_margin - a.mean_margin);
   const upwards = [...ranked].reverse();  // bars are drawn from below
@@ -261,7 +255,7 @@ function drawProxies() {
     i === 0 && each.holds ? "best" : "")));
 }
 
-tellFacts();
+showFacts();
 beginMargins();
 drawDensities();
 drawProxies();

@@ -60,7 +60,7 @@ function showFacts(ended) {
     for (const each of view.study.proxies) {
       facts.push([each.text, show(single(episode.proxies[each.name][step]))]);
     }
-    facts.push(["reward here", show(episode.rewards[step])]);
+    facts.push(["reward at this step", show(episode.rewards[step])]);
   }
   facts.push(["reward so far", show(view.totals[step])]);
   element("facts").replaceChildren(...facts.flatMap(([name, value]) => [
@@ -77,7 +77,7 @@ function showScores() {
   const {episode} = view, here = Math.min(view.step, episode.steps - 1);
   element("scores-title").textContent = SCORE_TITLES[view.study.score_kind];
   if (!episode.scores) {
-    const text = "too many to show";
+    const text = "too many scores to show";
     element("scores").replaceChildren(make("p", {className: "quiet small", textContent: text}));
     return;
   }
@@ -96,7 +96,7 @@ function showScores() {
   }));
 }
 
-// What the scores of one step look like as bars: where each begins and how long it is.
+// The scores of one step as bars: where each begins and how long it is.
 function scoreRows(raw) {
   const kind = view.study.score_kind, discrete = kind === "q" || kind === "logits";
   const first = view.study.first_action;
@@ -151,7 +151,7 @@ function showFrame() {
   for (let next = step + 1; next <= last; next++) picture(next);
 }
 
-// Where pictures no longer come, the server may have been ended.
+// If pictures fail to load, the server may have stopped.
 async function whetherEnded() {
   try {
     await ask(`/api/episodes/${view.episode.name}/film`);

@@ -59,7 +59,7 @@ function timelineLayout() {
   });
 }
 
-// Margins are drawn by their place in 0, 1, 2, 4, …: what matters is where little is left.
+// Margins are drawn by their index in 0, 1, 2, 4, …: small margins matter most.
 function marginRows() {
   const places = new Map([0, ...view.tables.n_values].map((n, i) => [n, i]));
   return (view.margins || []).map((margin, step) =>

@@ -1,5 +1,5 @@
 "use strict";
-// What if: the losses of perturbed trials, and three of them played beside what really happened.
+// What if: the losses of perturbed trials, and three of them played beside what happened.
 
 const ROLES = ["best", "median", "worst"], ALL = ["real", ...ROLES];
 const shown = {episode: null, step: 0, asked: 0, chosen: 0, data: null, n: null, takes: {},
@@ -22,7 +22,7 @@ async function openWhatIf() {
   shown.chosen++;
   element("what-if-title").textContent =
     `What if the agent acts at random from step ${shown.step.toLocaleString("en")} on?`;
-  element("what-if-state").textContent = "asking …";
+  element("what-if-state").textContent = "loading …";
   element("what-if-verdict").textContent = "";
   element("what-if-more").hidden = true;
   element("screens").replaceChildren();
@@ -62,13 +62,13 @@ function showLosses() {
 function stateText(data) {
   if (data.fault) return "These trials could not be run: " + data.fault;
   if (data.state === "running") {
-    return `running trials as the study does: ${data.results.length} of ${data.n_values.length} `
+    return `Running trials as the study would: ${data.results.length} of ${data.n_values.length} `
       + `values of n are done, ${shown.seconds} s …`;
   }
   const trials = data.results.reduce((count, each) => count + each.losses.length, 0);
   const from = data.stored ? "stored in the study" : "run just now, not written to the study";
-  return `${trials.toLocaleString("en")} trials, ${from}. After n random actions the policy goes `
-    + `on; losses are of discounted reward, over at most ${view.study.horizon} steps.`;
+  return `${trials.toLocaleString("en")} trials, ${from}. After n random actions the policy `
+    + `continues; losses are in discounted reward, over at most ${view.study.horizon} steps.`;
 }
 
 function drawLosses() {
@@ -124,7 +124,7 @@ function layChips() {
   element("n-chips").replaceChildren(lead, ...chips);
 }
 
-// The smallest n whose mean loss breaks the tolerance; else the one that loses most.
+// The smallest n whose mean loss breaks the tolerance; otherwise the n that loses most.
 function tellingN(results) {
   const broken = view.margins && results.find(each => each.mean > tolerance());
   return (broken || results.reduce((a, b) => b.mean > a.mean ? b : a)).n;
@@ -251,7 +251,7 @@ function showTrials() {
     box.classList.toggle("over", over);
     const tag = box.querySelector(".tag");
     tag.hidden = !random && !over;
-    tag.textContent = over ? `ended after ${length}` : "acting at random";
+    tag.textContent = over ? `ended after ${length} step${length === 1 ? "" : "s"}` : "acting at random";
   }
   placeCursor(element("course-cursor"), element("courses"), offset);
 }
@@ -261,7 +261,7 @@ function seek(offset) {
   showTrials();
 }
 
-// All four go on together, and wait for one another's pictures.
+// All four play in step and wait for one another's pictures.
 let trialClock = null;
 function playTrials() {
   if (shown.playing) return stopTrials();

@@ -1,11 +1,11 @@
 "use strict";
-// Sentences that report and explorer share: what random actions cost, what is not known.
+// Sentences shared by report and explorer: what random actions cost, what is not known.
 
 const UNKNOWN = "above every measured proxy, so nothing is promised";
 
 const PHASES = {
-  natural: "natural: one step of the episode was drawn at random, as the agent meets them",
-  spread: "spread: the step of the episode was chosen so that measured proxies lie far apart",
+  natural: "natural: one step of the episode was drawn at random, so it is typical of what the agent meets",
+  spread: "spread: the step was chosen so that the measured proxies cover a wide range",
   seed: "seed: run for this page, not part of the study",
 };
 
@@ -20,13 +20,13 @@ function costs(mean, half = null, many = false) {
   return `${mean < 0 ? "gain" : "cost"}${s} ${show(size)}${within}`;
 }
 
-// Of one trial.
+// The loss of one trial.
 const loses = loss => Math.abs(loss) < 1e-9 ? "loses nothing"
   : `${loss < 0 ? "gains" : "loses"} ${show(Math.abs(loss))}`;
 
 const costsOf = each => costs(each.mean, each.half_width, each.n !== 1);
 
-// What measured losses mean for somebody who accepts so much; null: nobody has said how much.
+// What measured losses mean for somebody who accepts a loss of `level`; null: no level chosen.
 function verdict(results, level) {
   if (!results.length) return "";
   const at = level === null ? -1 : results.findIndex(each => each.mean > level);
@@ -43,7 +43,7 @@ function verdict(results, level) {
     + (beside ? `; ${beside.n} ${costsOf(beside)}.` : ".");
 }
 
-// One mean loss as a bar; `most` is the longest bar's, `level` what is accepted.
+// One mean loss as a bar; `most` is the loss of the longest bar, `level` the accepted loss.
 function lossBar(each, most, level) {
   const fill = make("div", {className: "fill"}), half = each.half_width;
   fill.style.width = 100 * Math.max(each.mean, 0) / Math.max(most, 1e-9) + "%";

@@ -1,11 +1,12 @@
-"""The paper's studies: what to measure, and what is kept of a finished one.
+"""The paper's studies: what each of them measures, and what is kept of a finished one.
 
-Four agents, and three smaller studies that examine what the four leave open. The tables and
-figures are made from what `keep_tables` writes, by `reproduction/build.py`.
+Four agents, and three smaller studies that examine what the four leave open. `keep_tables` writes
+what `reproduction/build.py` in the repository draws tables and figures from.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ from pathlib import Path
 from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress
 from safemargin.core.settings import Settings
-from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
 from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.study import Study
 
@@ -25,15 +26,15 @@ STEPS_FILE = "steps.parquet"
 ABOUT_FILE = "study.json"
 
 OPENING = 400
-"""Random actions that a game begins with, at most. Thirty change next to nothing: the first ball of
-Pong is not yet in play then, nor anything in Beamrider's first hundred steps."""
+"""The most random actions that a game starts with. Thirty change next to nothing: by then the first
+ball of Pong is not in play yet, and nothing happens in Beamrider's first hundred steps."""
 PAPERS_RULE = Settings(trial_plan="paper", opening=OPENING)
 FIXED_PLAN = Settings(trial_plan="fixed", trials=48, opening=OPENING)
 
 
 @dataclass(frozen=True, slots=True)
 class PaperStudy:
-    """One agent and what is measured of it."""
+    """An agent of the paper and what is measured of it."""
 
     name: str
     agent: str
@@ -43,7 +44,7 @@ class PaperStudy:
     spread: int
     purpose: str
     episodes_kept: int = 0
-    """So many natural episodes are kept step by step, for what precedes a death."""
+    """This many natural episodes are kept step by step, to see what precedes a death."""
 
     @property
     def policy(self) -> str:
@@ -78,7 +79,7 @@ PAPER_STUDIES: Mapping[str, PaperStudy] = _studies()
 
 
 def paper_study(name: str) -> PaperStudy:
-    """One of the studies by its name."""
+    """Return one of the studies by its name."""
     if name not in PAPER_STUDIES:
         raise InvalidInput(
             f"there is no study {name!r} in the reproduction; {did_you_mean(name, PAPER_STUDIES)}"
@@ -87,12 +88,14 @@ def paper_study(name: str) -> PaperStudy:
 
 
 def begin(paper: PaperStudy, folder: Path, progress: Progress | None = None) -> Study:
-    """The study in a folder, or a new one there."""
+    """Open the study in a folder, or create it there."""
+    if importlib.util.find_spec("pyarrow") is None:  # better now than after hours of collecting
+        raise MissingExtra("keeping the tables of a study", extra="parquet")
     return Study.create(folder, paper.environment, paper.policy, paper.settings, progress=progress)
 
 
 def keep_tables(study: Study, paper: PaperStudy, folder: Path, *, machine: str | None) -> Path:
-    """Write what tables and figures need, so that nobody has to simulate again."""
+    """Write the data behind tables and figures, so that nobody has to simulate again."""
     folder.mkdir(parents=True, exist_ok=True)
     export_tuples(study.store, folder / TUPLES_FILE)
     if paper.episodes_kept:
@@ -112,11 +115,11 @@ def keep_tables(study: Study, paper: PaperStudy, folder: Path, *, machine: str |
         "versions": study.store.meta("versions"),
         "command": f"safemargin reproduce {paper.name}",
     }
-    with written_whole(folder / ABOUT_FILE) as place:
-        place.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    with written_whole(folder / ABOUT_FILE) as path:
+        path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     return folder
 
 
 def describe_machine() -> str:
-    """What the study ran on, in a few words."""
+    """Return a few words on the machine that a study ran on."""
     return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"

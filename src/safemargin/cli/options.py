@@ -1,0 +1,197 @@
+"""What the commands share: the application, exit statuses, options, answers as JSON."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Group, Parameter, Token, convert
+
+from safemargin.core.version import __version__
+from safemargin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from safemargin.study.study import Study
+
+OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def _convert(hint: Any, tokens: Sequence[Token]) -> Any:
+    """Convert a value as cyclopts does, except that 2.7 is not rounded to a whole number."""
+    if hint in (int, int | None) and "." in tokens[0].value:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number")
+    return convert(hint, tokens)
+
+
+def _shown_default(value: Any) -> str | None:
+    """Return a default as it is typed; None hides it."""
+    if value is None or value is False or value == ():
+        return None
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def group(title: str) -> Group:
+    """Return a group of commands or options; --help lists groups in the order of their making."""
+    return Group.create_ordered(title)
+
+
+ARGUMENTS, OPTIONS = group("Arguments"), group("Options")
+MEASURE = group("Measure")
+MARGINS = group("Fit and check margins")
+LOOK = group("See what happened")
+OVERSEE = group("Oversee agents")
+BUNDLED = group("What comes with the package")
+
+app = App(
+    name="safemargin",
+    version=__version__,
+    version_flags="--version",
+    version_format="plaintext",
+    help="""How many mistakes can a reinforcement-learning agent afford right now?
+
+A study from end to end:
+
+    safemargin doctor   CartPole-v1 --policy agent.onnx
+    safemargin collect  CartPole-v1 agent.onnx -o runs/cartpole
+    safemargin fit      runs/cartpole -o margins.json
+    safemargin margin   margins.json --proxy 3.2 --tolerance 0.5
+    safemargin validate runs/cartpole
+    safemargin compare  runs/cartpole --tolerance 0.5
+    safemargin plot     runs/cartpole -o figures/
+    safemargin report   runs/cartpole -o report.html
+    safemargin explore  runs/cartpole
+    safemargin simulate-oversight runs/cartpole --budget 0.05
+
+Exit status: 0 all is well; 1 a finding (the environment cannot be measured); 2 bad usage or input.
+""",
+    help_format="markdown",
+    default_parameter=Parameter(
+        converter=_convert, negative=(), allow_repeating=True, show_default=_shown_default
+    ),
+    group_arguments=ARGUMENTS,
+    group_parameters=OPTIONS,
+    group_commands=group("Help"),
+    # Errors, Ctrl-C and the exit status are the business of `main`.
+    print_error=False,
+    exit_on_error=False,
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+)
+"""Every command registers itself here: its parameters are its options, its docstring its help."""
+
+
+# -- kinds of options --------------------------------------------------------------------------
+
+
+def _numbers(hint: Any, tokens: Sequence[Token]) -> list[float]:
+    text = tokens[0].value
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{text!r} must be numbers with commas, like 0.5,1") from None
+
+
+def _whole_numbers(hint: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    text = tokens[0].value
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{text!r} must be whole numbers with commas, like 1,2,4,8") from None
+
+
+Numbers = Annotated[
+    list[float],
+    Parameter(converter=_numbers, n_tokens=1, allow_leading_hyphen=True, metavar="Z,Z,…"),
+]
+"""Numbers with commas, like 0.5,1."""
+
+WholeNumbers = Annotated[
+    tuple[int, ...], Parameter(converter=_whole_numbers, n_tokens=1, metavar="N,N,…")
+]
+"""Whole numbers with commas, like 1,2,4,8."""
+
+Json = Annotated[bool, Parameter(name="--json", help="print one JSON document on standard output")]
+StudyFolder = Annotated[Path, Parameter(name="STUDY", help="a study's folder")]
+Output = Annotated[Path, Parameter(name=("--output", "-o"))]
+Estimand = Annotated[
+    Literal["mean", "single-run"],
+    Parameter(help="whose loss is bounded: the mean at a moment, or that of a single run"),
+]
+Confidence = Annotated[float, Parameter(help="β, the confidence of the margins")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """How a bound is fitted."""
+
+    confidence: Confidence = 0.95
+    method: str = "calibrated"
+    """calibrated, isotonic, boosted, tolerance or paper"""
+    proxy: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """the proxy to fit on (default: the one that the moments were spread over)"""
+    estimand: Estimand = "mean"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentOptions:
+    """What an environment is made with, and what its policy's scores mean."""
+
+    env_arg: Annotated[tuple[str, ...], Parameter(metavar="NAME=VALUE")] = ()
+    """an argument of the environment, e.g. is_slippery=false; may be repeated"""
+    scores: Literal["q", "logits", "gaussian", "actions"] | None = None
+    """what the policy's scores mean, if the policy itself does not say"""
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """The NAME=VALUE pairs; a value is JSON (false, [1, 2]), Python (False, None) or text."""
+        arguments: dict[str, Any] = {}
+        for pair in self.env_arg:
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise InvalidInput(f"--env-arg {pair!r} must look like NAME=VALUE")
+            arguments[name] = value
+            for read in (ast.literal_eval, json.loads):
+                with contextlib.suppress(ValueError, SyntaxError):
+                    arguments[name] = read(value)
+        return arguments or None
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """Replace what JSON has no number for, like infinity, by text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on standard output."""
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def print_note(text: str) -> None:
+    """Print a note on standard error."""
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def warn_if_unfinished(study: Study) -> None:
+    """Print a note if moments are still to be measured."""
+    left = study.status().estimates_left
+    if left:
+        print_note(
+            f"the study is not finished ({left:,} estimates are left); "
+            "only moments measured for every n are used"
+        )

@@ -1,0 +1,93 @@
+"""One environment under examination: how to make and explore it, and the findings so far."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+
+from safemargin.core.seeding import Purpose, environment_seed, stream
+from safemargin.core.settings import Settings
+from safemargin.environments.diagnosis import Diagnosis, Finding, Level, verdict_on
+from safemargin.environments.exploration import Explorer
+from safemargin.environments.simulator import Simulator, Way
+from safemargin.environments.ways import make_simulator
+from safemargin.policies.base import Policy
+
+
+class Examination:
+    """What the doctor's checks share, and what they have found out so far."""
+
+    def __init__(
+        self,
+        make_env: Callable[[], gym.Env[Any, Any]],
+        policy: Policy | None,
+        settings: Settings,
+        seed: int,
+    ) -> None:
+        self.policy = policy
+        self.settings = settings
+        self.seed = seed
+        self.generator = stream(seed, Purpose.DOCTOR, 0)
+        self._make_env = make_env
+        self._simulators: list[Simulator] = []
+        self._findings: list[Finding] = []
+        self.name = "the environment"
+        self.way: Way | None = None
+        self.environment_deterministic = True
+        self.hiding_places: list[str] = []
+        """Where a random generator would be out of reach."""
+        self.policy_deterministic: bool | None = None
+        self.opaque: tuple[str, ...] = ()
+        self.continuations = self.wrong = 0
+        self.distinct = self.tried = 0
+
+    def add(self, level: Level, text: str) -> None:
+        """Add a finding."""
+        self._findings.append(Finding(level, text))
+
+    def close(self) -> None:
+        """Close every environment that was made."""
+        for simulator in self._simulators:
+            simulator.close()
+
+    def simulator(self, way: Way = "snapshot", *, without: int = 0) -> Simulator:
+        """Make a new environment, without this many of its outermost layers."""
+        env = self._make_env()
+        for _ in range(without):
+            env = env.env  # type: ignore[attr-defined]
+        simulator = make_simulator(env, way)
+        self._simulators.append(simulator)
+        return simulator
+
+    def seeds(self) -> Iterator[int]:
+        """Seeds for resets, the same at each call."""
+        return (environment_seed(self.seed, 1_000_000, index) for index in itertools.count())
+
+    def explorer(self, simulator: Simulator, *, random_share: float = 0.3) -> Explorer:
+        """The policy's actions, this share of them replaced by random ones."""
+        return Explorer(simulator.env, self.policy, self.seed, random_share=random_share)
+
+    def diagnosis(self) -> Diagnosis:
+        """Sum up the findings."""
+        kind = "deterministic" if self.environment_deterministic else "random"
+        if self.environment_deterministic and self.hiding_places:
+            kind = "taken as deterministic"
+        measurable, verdict = verdict_on(
+            self.name, self.way, self._findings, kind=kind, continuations=self.continuations
+        )
+        return Diagnosis(
+            measurable=measurable,
+            way=self.way if measurable else None,
+            environment_deterministic=self.environment_deterministic,
+            policy_deterministic=self.policy_deterministic,
+            distinct_starts=self.distinct,
+            starts_tried=self.tried,
+            continuations=self.continuations,
+            wrong=self.wrong,
+            opaque=self.opaque,
+            findings=tuple(self._findings),
+            verdict=verdict,
+        )

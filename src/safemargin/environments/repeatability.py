@@ -1,0 +1,187 @@
+"""The doctor's checks of what repeats itself and what is random: resets, policy, steps, starts."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+
+from safemargin.core.seeding import Purpose, environment_seed, stream
+from safemargin.environments import experiments, graph
+from safemargin.environments.examination import Examination
+from safemargin.environments.experiments import Chooser, Continuation
+from safemargin.environments.simulator import Simulator
+from safemargin.policies.actions import PolicyActions
+from safemargin.policies.base import Policy, batch_of
+
+_PLAIN_RUNS = 4
+_PLAIN_STEPS = 200
+_RANDOM_POINTS = 8
+
+
+def check_resets(examination: Examination, simulator: Simulator, choose: Chooser) -> bool:
+    """Whether reset(seed) followed by the same actions always gives the same run."""
+    before = _global_generators()
+    runs = [
+        experiments.plain_run(simulator, seed, choose, _PLAIN_STEPS)
+        for seed in itertools.islice(examination.seeds(), _PLAIN_RUNS)
+    ]
+    used = " and ".join(
+        name for name, state in _global_generators().items() if state != before[name]
+    )
+    if used:
+        examination.add(
+            "note",
+            f"the environment (or the policy) draws from the global generator {used}, which no "
+            "snapshot holds and no trial can reseed; let it use self.np_random",
+        )
+        examination.hiding_places.append(f"the global generator {used}")
+    for fresh in (False, True):
+        again = examination.simulator() if fresh else simulator
+        where = "in a newly made environment" if fresh else "in the same environment"
+        for run in runs:
+            difference = experiments.repeats(again, run)
+            if difference is not None:
+                examination.add(
+                    "problem",
+                    f"reset(seed={run.seed}) and the same actions do not give the same episode "
+                    f"again {where}: it differs at step {difference.step}"
+                    + (f" (it draws from {used})" if used else "")
+                    + _learning_layers(again),
+                )
+                return False
+    examination.add("ok", "reset(seed) and the same actions give the same episode again")
+    return True
+
+
+def check_policy(
+    examination: Examination, policy: Policy, simulator: Simulator, choose: Chooser
+) -> None:
+    """Find out whether the policy's scores are a function of the observation."""
+    simulator.reset(next(examination.seeds()))
+    observations: list[Any] = []
+    while not simulator.ended and len(observations) < 20:
+        observations.append(batch_of([simulator.observation]))
+        simulator.step(choose(simulator))
+    first = [policy.scores(one, policy.initial_memory(1))[0] for one in observations]
+    again = [policy.scores(one, policy.initial_memory(1))[0] for one in observations[::-1]]
+    equal = all(np.array_equal(one, other) for one, other in zip(first, again[::-1], strict=True))
+    actions = PolicyActions(simulator.env.action_space, policy.kind, examination.settings)
+    examination.policy_deterministic = equal and actions.deterministic
+    if not equal:
+        examination.add(
+            "problem",
+            "the policy's scores differ for the same observation, so no number of the study "
+            "could be repeated; switch dropout and sampling off inside the policy",
+        )
+    elif actions.deterministic:
+        examination.add("ok", "the policy is deterministic")
+    else:
+        examination.add(
+            "note",
+            f"the policy's scores are deterministic, its action choice "
+            f"({examination.settings.action_choice}) is random: returns are averaged",
+        )
+
+
+def check_randomness(
+    examination: Examination, simulator: Simulator, recorded: list[Continuation]
+) -> None:
+    """Does it draw random numbers, or lead elsewhere when the generators have other state?
+
+    Whether numbers are drawn is asked first: an event of one step in a thousand would hardly
+    ever show in what comes out here, but it would in a study.
+    """
+    draws = any(experiments.draws_randomness(simulator, point) for point in recorded)
+    examination.environment_deterministic = not draws
+    for index, point in enumerate(recorded[:_RANDOM_POINTS] if simulator.random_sources() else ()):
+
+        def outputs(key: int, point: Continuation = point, index: int = index) -> list[bytes]:
+            generator = stream(examination.seed, Purpose.DOCTOR, 2, index, key)
+            return experiments.outputs_after_reseeding(simulator, point, generator)
+
+        first = outputs(0)
+        if first == outputs(1):
+            continue
+        examination.environment_deterministic = False
+        if first != outputs(0):
+            examination.way = None
+            examination.add(
+                "problem",
+                "the environment is random and one of its random generators cannot be reached: "
+                "the same seed gives different runs; pass register_state a reseed function for it",
+            )
+            return
+    if not examination.environment_deterministic:
+        examination.add(
+            "note",
+            "the environment draws random numbers while it runs: it is taken as random, and "
+            "returns without mistakes are averaged too",
+        )
+    _note_hiding_places(examination, simulator)
+
+
+def _note_hiding_places(examination: Examination, simulator: Simulator) -> None:
+    """Say where a random generator would have stayed unnoticed."""
+    deterministic, places = examination.environment_deterministic, examination.hiding_places
+    if simulator.way == "replay":  # or a snapshot would have done
+        named = f" ({', '.join(examination.opaque[:4])})" if examination.opaque else ""
+        places.append(f"state that no snapshot reaches{named}")
+    places += [f"{name}, whose register_state has no reseed" for name in simulator.without_reseed()]
+    if places:
+        examination.add(
+            "note",
+            f"{'no' if deterministic else 'no other'} randomness was found, but it may hide in "
+            f"{'; in '.join(places)}: all trials then share what is drawn there",
+        )
+    elif deterministic:
+        examination.add("ok", "the environment is deterministic")
+
+
+def count_starts(examination: Examination, simulator: Simulator, starts: int, steps: int) -> None:
+    """Count the different episodes that the starts give, after the opening of the settings."""
+    explorer = examination.explorer(simulator, random_share=0.0)
+    settings = examination.settings
+
+    def begin(index: int) -> None:
+        simulator.reset(environment_seed(settings.seed, 0, index))
+        if settings.opening:
+            generator = stream(settings.seed, Purpose.OPENING, 0, index)
+            length = int(generator.integers(settings.opening + 1))
+            for uniforms in generator.random((length, explorer.random_actions.width)):
+                if not simulator.ended:
+                    simulator.step(explorer.random_actions(uniforms, simulator.mask))
+        explorer.begin()
+
+    examination.tried = starts
+    distinct = experiments.count_distinct(simulator, begin, explorer, starts, steps)
+    examination.distinct = distinct
+    text = f"{starts} starts gave {distinct} different episode{'s' * (distinct != 1)}"
+    if distinct == starts or not examination.environment_deterministic:
+        examination.add("ok", text)
+        return
+    advice = (
+        f"ask for a longer random opening than {settings.opening} (--opening)"
+        if settings.opening
+        else "ask for a random opening, e.g. --opening 30 (Settings(opening=30))"
+    )
+    examination.add("note", f"{text}: a study of many more would repeat itself; {advice}")
+
+
+def _learning_layers(simulator: Simulator) -> str:
+    """A hint where a wrapper keeps learning from episode to episode."""
+    learning = [name for name in simulator.layer_names() if name.startswith("Normalize")]
+    if not learning:
+        return ""
+    return f"; {learning[0]} keeps learning: freeze it (env.update_running_mean = False)"
+
+
+def _global_generators() -> dict[str, Any]:
+    """The state of the generators that all code of a process shares."""
+    numpy_state = np.random.get_state(legacy=False)
+    return {
+        "numpy.random": graph.encoded_bytes([numpy_state]),
+        "random": random.getstate(),
+    }

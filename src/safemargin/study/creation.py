@@ -1,0 +1,73 @@
+"""What a new study records about its parts, after the doctor has examined the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from safemargin.core.progress import Progress, Silence
+from safemargin.core.settings import Settings
+from safemargin.core.version import versions_in_use
+from safemargin.environments import EnvironmentSpec
+from safemargin.environments.doctor import examine
+from safemargin.errors import InvalidInput, NotMeasurable, did_you_mean
+from safemargin.policies.base import Policy, ScoreKind
+from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
+from safemargin.study.provenance import describe_environment, describe_policy, source_text
+
+
+def study_entries(
+    spec: EnvironmentSpec,
+    policy: Policy,
+    given_policy: Any,
+    settings: Settings,
+    proxies: Sequence[Proxy | str],
+    *,
+    diagnose: bool,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Return the entries of a study made of these parts.
+
+    `given_policy` is what the user named the policy by. With `diagnose`, the doctor examines the
+    environment; NotMeasurable if it cannot be measured.
+    """
+    recorded = proxies_for(policy.kind, proxies)
+    names = [proxy.name for proxy in recorded]
+    selection_proxy = settings.selection_proxy or _first_proxy(policy.kind, recorded)
+    if selection_proxy not in names:
+        raise InvalidInput(
+            f"proxy {selection_proxy!r} does not apply to scores of kind {policy.kind!r}; "
+            + did_you_mean(selection_proxy, names)
+        )
+    return {
+        "diagnosis": _diagnose(spec, policy, settings, progress) if diagnose else None,
+        "environment": describe_environment(spec, policy),
+        "policy": describe_policy(policy, given_policy),
+        "settings": asdict(settings),
+        "proxies": names,
+        "extra_proxies": [source_text(extra) for extra in proxies if isinstance(extra, str)],
+        "selection_proxy": selection_proxy,
+        "versions": versions_in_use(),
+    }
+
+
+def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:
+    """Return the paper's proxy for these scores, or the user's own where there is none."""
+    if not recorded:
+        raise InvalidInput(
+            f"no built-in proxy applies to scores of kind {kind!r}; give your own with proxies="
+        )
+    return recorded[0].name if kind == "actions" else default_proxy(kind)
+
+
+def _diagnose(
+    spec: EnvironmentSpec, policy: Policy, settings: Settings, progress: Progress | None
+) -> dict[str, Any]:
+    progress = progress or Silence()
+    progress.stage("doctor", total=1, done=0)
+    diagnosis = examine(spec.make, policy, settings)
+    if not diagnosis.measurable:
+        raise NotMeasurable(diagnosis.verdict)
+    progress.advance(0)
+    return diagnosis.to_dict()

@@ -1,0 +1,108 @@
+"""The live parts of a study: environment, policy and proxies, proven to be those it was made with.
+
+Parts that the user names are taken as they are. Parts that only the study names are made from its
+database, and code among them runs only if the study is trusted (`signing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import Randomness
+from safemargin.engines import Job
+from safemargin.environments import EnvironmentSpec
+from safemargin.errors import InvalidInput, UntrustedCode
+from safemargin.policies import load_policy
+from safemargin.policies.base import Policy
+from safemargin.policies.proxies import Proxy, proxies_for
+from safemargin.study.provenance import describe_environment, refuse_mixing
+from safemargin.study.signing import code_named, is_signed
+from safemargin.study.store import Store
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the user gave of a study's parts; the rest is made from the study when needed."""
+
+    store: Store
+    environment: EnvironmentSpec | None = None
+    policy: Policy | None = None
+    extra_proxies: Sequence[Proxy | str] | None = None
+    trust: bool = False
+    """Whether code that the study names may run although it is not signed by this user."""
+    proven: bool = False
+    """Whether environment and policy are known to be those the study was made with."""
+
+    def environment_spec(self) -> EnvironmentSpec:
+        """Return how to make the environment; InvalidInput if the study cannot know."""
+        if self.environment is None:
+            stored = self._stored_environment()
+            if stored is None:
+                raise InvalidInput(
+                    f"the study in {self.store.folder} was made with a Python function as "
+                    "environment; give it again: Study.open(path, env=make_env)"
+                )
+            self.require_trust(policy=False)
+            self.environment = stored
+        return self.environment
+
+    def require_trust(self, *, policy: bool = True) -> None:
+        """Raise UntrustedCode if the study names code to run that this user has not signed.
+
+        Without `policy`, only the code that makes the environment counts.
+        """
+        code = code_named(self._stored_environment() if self.environment is None else None)
+        if policy and self.policy is None:
+            code += code_named(policy=self.store.meta("policy")["source"])
+        if policy and self.extra_proxies is None:
+            code += code_named(proxies=self.store.meta("extra_proxies"))
+        if code and not self.trust and not is_signed(self.store):
+            raise UntrustedCode(
+                f"the study in {self.store.folder} would run {', '.join(code)}, and is not signed "
+                "by you on this machine; if you know where it comes from, add --trust (in Python: "
+                "Study.open(folder, trust=True))"
+            )
+
+    def job(self, settings: Settings) -> Job:
+        """Return what a worker needs, made of parts that are proven to be those of the study."""
+        self.require_trust()
+        environment, policy = self.environment_spec(), self._loaded_policy()
+        if not self.proven:
+            found = {
+                "environment": describe_environment(environment, policy),
+                "policy": {"identity": policy.identity},
+            }
+            refuse_mixing(self.store, found)
+            self.proven = True
+        extra = self.extra_proxies
+        diagnosis = self.store.meta("diagnosis")
+        return Job(
+            environment=environment,
+            policy=policy,
+            settings=settings,
+            proxies=proxies_for(
+                policy.kind, self.store.meta("extra_proxies") if extra is None else extra
+            ),
+            way=diagnosis["way"],
+            randomness=Randomness(
+                environment=not diagnosis["environment_deterministic"],
+                policy=not diagnosis["policy_deterministic"],
+            ),
+        )
+
+    def _loaded_policy(self) -> Policy:
+        if self.policy is None:
+            described = self.store.meta("policy")
+            if described["source"] is None:
+                raise InvalidInput(
+                    f"the study in {self.store.folder} was made with a Python object as policy; "
+                    "give it again: Study.open(path, policy=policy)"
+                )
+            self.policy = load_policy(described["source"], kind=described["kind"])
+        return self.policy
+
+    def _stored_environment(self) -> EnvironmentSpec | None:
+        text = self.store.meta("environment")["spec"]
+        return None if text is None else EnvironmentSpec.from_json(text)

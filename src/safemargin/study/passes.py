@@ -1,0 +1,130 @@
+"""The three passes of Algorithm 2, as both a collection and a pilot run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Moment
+from safemargin.core.settings import Settings
+from safemargin.engines import Engine, EpisodeTask, MomentTask
+from safemargin.errors import StudyIncomplete
+from safemargin.study.selection import eligible_steps, select_natural, select_spread
+
+
+class Episodes:
+    """The finished episodes of one phase, game by game, and which of them have a step to select."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.games: dict[int, dict[EpisodeKey, bool]] = {}
+        self.cut = 0
+
+    def add(self, key: EpisodeKey, opening: int, steps: int, cut: bool) -> None:
+        """Record an episode; add all lives of a game before asking anything."""
+        steps_left = eligible_steps(opening=opening, steps=steps, cut=cut, settings=self.settings)
+        self.games.setdefault(key.index, {})[key] = bool(steps_left)
+        self.cut += cut
+
+    def add_game(self, game: Iterable[Episode]) -> None:
+        """Record all episodes of a game that was just run."""
+        for episode in game:
+            self.add(episode.key, episode.opening, episode.steps, episode.cut)
+
+    def eligible_in(self, numbers: Iterable[int]) -> list[EpisodeKey]:
+        """Return the eligible episodes of these games, in this order."""
+        return [
+            key
+            for number in numbers
+            for key, usable in sorted(self.games[number].items())
+            if usable
+        ]
+
+    @property
+    def eligible(self) -> int:
+        """How many there are in all games."""
+        return sum(sum(lives.values()) for lives in self.games.values())
+
+    def first(self, count: int) -> list[EpisodeKey]:
+        """Return the first eligible ones of the games that are known without gaps from number 0."""
+        keys: list[EpisodeKey] = []
+        number = 0
+        while len(keys) < count and number in self.games:
+            keys += self.eligible_in([number])
+            number += 1
+        return keys[:count]
+
+    def missing(self, count: int) -> Iterator[int]:
+        """Yield games to run until there are enough, expecting one eligible life of each."""
+        number = handed_out = 0
+        known = len(self.games)
+        while self.eligible + handed_out - (len(self.games) - known) < count:
+            if number not in self.games:
+                handed_out += 1
+                yield number
+            number += 1
+
+    def refuse_short_ones(self) -> None:
+        """Raise StudyIncomplete if hardly any episode is long enough to select a step from."""
+        tried = sum(len(lives) for lives in self.games.values())
+        if tried < 50 or self.eligible >= tried * 0.02:
+            return
+        if self.cut > tried / 2:
+            raise StudyIncomplete(
+                f"{self.cut} of {tried} episodes did not end within max_episode_steps "
+                f"({self.settings.max_episode_steps}), which leaves no step with a whole horizon "
+                f"({self.settings.horizon} steps) after it; raise max_episode_steps"
+            )
+        raise StudyIncomplete(
+            f"{tried - self.eligible} of {tried} episodes have no step to select: they are not "
+            f"longer than the opening (up to {self.settings.opening}) and the last "
+            f"{self.settings.excluded_steps} steps, which are left out; use smaller n or a "
+            "smaller exclude_last"
+        )
+
+
+def run_games(engine: Engine, games: Iterable[EpisodeKey]) -> Iterator[tuple[list[Episode], float]]:
+    """Pass 1: run games; yield the episodes of each as it finishes, and its worker seconds."""
+    for piece in engine.run(map(EpisodeTask, games)):
+        if isinstance(piece.result, tuple):
+            raise TypeError("an episode task gave a measurement")
+        yield piece.result, piece.seconds
+
+
+def select_moments(
+    natural: Iterable[Episode], spread: Iterable[Episode], proxy: str, settings: Settings
+) -> Iterator[tuple[Moment, Episode]]:
+    """Pass 2: select one moment of each episode.
+
+    The spread choice depends on all moments before it, so it always starts from the first episode.
+    """
+    for episode in natural:
+        yield select_natural(episode, settings), episode
+    yield from select_spread(spread, proxy, settings)
+
+
+def measure_moments(
+    engine: Engine,
+    todo: Iterable[tuple[Moment, tuple[int, ...]]],
+    *,
+    episode_of: Callable[[EpisodeKey], Episode],
+    actions_of: Callable[[EpisodeKey], Array],
+) -> Iterator[tuple[Moment, Measurement, float]]:
+    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds."""
+    tasks = (
+        MomentTask(
+            episode_of(moment.episode),
+            moment,
+            n_values,
+            tuple(
+                actions_of(replace(moment.episode, life=life))
+                for life in range(moment.episode.life)
+            ),
+        )
+        for moment, n_values in todo
+    )
+    for piece in engine.run(tasks):
+        if isinstance(piece.result, list):
+            raise TypeError("a moment task gave episodes")
+        moment, measurement = piece.result
+        yield moment, measurement, piece.seconds

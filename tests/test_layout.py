@@ -1,0 +1,74 @@
+"""The floor plan: how much may lie at the top level, and how long a module or a function may be."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from helpers.paths import ROOT
+
+SOURCE = ROOT / "src" / "safemargin"
+PACKAGES = (
+    "core",
+    "policies",
+    "environments",
+    "criticality",
+    "engines",
+    "margins",
+    "validation",
+    "study",
+    "monitor",
+    "replay",
+    "web",
+    "cli",
+)
+LONGEST_MODULE = 400
+LONGEST_FUNCTION = 80
+
+
+def modules() -> list[Path]:
+    found = sorted(SOURCE.rglob("*.py"))
+    assert len(found) > 100
+    return found
+
+
+def test_the_top_level_holds_the_packages_and_little_else() -> None:
+    entries = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
+    assert entries == {*PACKAGES, "errors.py", "__init__.py", "__main__.py", "py.typed"}
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    for package in PACKAGES:
+        tree = ast.parse((SOURCE / package / "__init__.py").read_text())
+        assert ast.get_docstring(tree), package
+
+
+def test_tests_mirror_the_packages() -> None:
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    assert set(PACKAGES) <= folders
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {
+        str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in modules()
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    lengths = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{path.relative_to(SOURCE)}:{node.name}"
+                lengths[name] = (node.end_lineno or node.lineno) - node.lineno + 1
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
+
+
+def test_no_test_imports_another_test() -> None:
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    assert len(files) > 50
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert not node.module.rpartition(".")[2].startswith("test_"), path

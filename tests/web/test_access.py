@@ -1,0 +1,90 @@
+"""Who may open the page or report to the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from safemargin.errors import InvalidInput
+
+pytest.importorskip("fastapi")
+pytest.importorskip("websockets")
+
+from fastapi.testclient import TestClient
+from helpers.fleet_client import (
+    AGENTS,
+    LIVE,
+    TOKEN,
+    until,
+)
+from starlette.testclient import WebSocketDenialResponse
+
+from safemargin.web.access import Access, find_page_token, find_token
+from safemargin.web.fleet import Fleet
+from safemargin.web.fleet_app import create_fleet_app
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}]
+)
+def test_an_agent_with_a_wrong_token(client: TestClient, header: dict[str, str]) -> None:
+    with (
+        pytest.raises(WebSocketDenialResponse) as denied,
+        client.websocket_connect(AGENTS, headers=header),
+    ):
+        pass
+    assert denied.value.status_code == 401
+    assert "wrong or missing token: an agent needs" in denied.value.text
+
+
+def test_another_site_cannot_watch(client: TestClient) -> None:
+    headers = {"Origin": "http://evil.example", "Host": "127.0.0.1"}
+    with (
+        pytest.raises(WebSocketDenialResponse) as denied,
+        client.websocket_connect(LIVE, headers=headers),
+    ):
+        pass
+    assert denied.value.status_code == 403
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_people_from_elsewhere_need_a_token_of_their_own(fleet: Fleet) -> None:
+    app = create_fleet_app(fleet, Access(TOKEN, "people's own token"), hosts=("*",))
+    with TestClient(app, base_url="http://far.example") as client:
+        assert client.get("/").status_code == 401
+        assert client.get("/api/fleet").status_code == 401
+        live = "ws://far.example/live"
+        with pytest.raises(WebSocketDenialResponse), client.websocket_connect(live):
+            pass
+        assert client.get("/", params={"token": TOKEN}).status_code == 401  # the agents' one
+        page = client.get("/", params={"token": "people's own token"})
+        assert page.status_code == 200
+        assert "Fleet" in page.text
+        assert "token" not in str(page.url)
+        assert client.get("/api/fleet").status_code == 200
+        with client.websocket_connect(live) as socket:
+            socket.send_json({"do": "hello", "secret": "x" * 20})
+            until(socket, "fleet")
+
+
+def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAFEMARGIN_TOKEN", raising=False)
+    made = find_token(None, tmp_path / "watch.db")
+    assert len(made) >= 32
+    assert find_token(None, tmp_path / "watch.db") == made  # the same after a restart
+    kept = tmp_path / "watch.db-token"
+    assert kept.stat().st_mode & 0o077 == 0
+    people = find_page_token(tmp_path / "watch.db")
+    assert people == find_page_token(tmp_path / "watch.db") != made
+    assert (tmp_path / "watch.db-page-token").stat().st_mode & 0o077 == 0
+    with pytest.raises(InvalidInput, match=r"a token cannot be stored in .*: No such file"):
+        find_page_token(tmp_path / "none" / "watch.db")
+    monkeypatch.setenv("SAFEMARGIN_TOKEN", "from the environment")
+    assert find_page_token(tmp_path / "watch.db") == people
+    assert find_token(None, tmp_path / "watch.db") == "from the environment"
+    kept.write_text("short\n")
+    with pytest.raises(InvalidInput, match="a token of at least 16 plain characters, got 5"):
+        find_token(kept, tmp_path / "watch.db")
+    with pytest.raises(InvalidInput, match="the token cannot be read from"):
+        find_token(tmp_path / "none", tmp_path / "watch.db")
