@@ -208,3 +208,17 @@ def adapters() -> list[Any]:
         build = functools.partial(lambda name, _, change: sb3_policy(name, change), name)
         cases.append(pytest.param((build, case[3]), id=f"sb3-{name}", marks=no_sb3))
     return cases
+
+
+def train_normalised(folder: Path) -> tuple[Any, Any]:
+    """Train a model under VecNormalize for a moment; save both as files; return both."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(make_vec_env("Pendulum-v1", 1, seed=0))
+    model = PPO("MlpPolicy", env, n_steps=256, n_epochs=1, seed=0, device="cpu").learn(512)
+    model.save(folder / "model.zip")
+    env.training = False
+    env.save(str(folder / "vecnormalize.pkl"))
+    return model, env

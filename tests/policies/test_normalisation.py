@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.small_policies import HAVE_SB3
+from helpers.small_policies import HAVE_SB3, train_normalised
 
 from safemargin.errors import InvalidInput
 from safemargin.policies import load_policy
@@ -21,17 +21,8 @@ pytestmark = pytest.mark.skipif(not HAVE_SB3, reason="stable-baselines3 is an ex
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model, its live VecNormalize, and a folder with both as files."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
-
     folder = tmp_path_factory.mktemp("trained")
-    env = VecNormalize(make_vec_env("Pendulum-v1", 1, seed=0))
-    model = PPO("MlpPolicy", env, n_steps=256, n_epochs=1, seed=0, device="cpu").learn(512)
-    model.save(folder / "model.zip")
-    env.training = False
-    env.save(str(folder / "vecnormalize.pkl"))
-    return model, env, folder
+    return *train_normalised(folder), folder
 
 
 def observations() -> np.ndarray:

@@ -25,11 +25,15 @@ from rich.table import Table
 
 from safemargin.cli.options import print_note
 from safemargin.core.text import duration
+from safemargin.environments.returns import UnlikeTraining
 from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins
 from safemargin.study.plays import FewPlays
 from safemargin.validation.heldout import typical_tolerances
+
+AT_ONCE = (FewPlays, UnlikeTraining)
+"""Warnings that matter before hours are spent."""
 
 STAGES = {
     "doctor": "examining the environment",
@@ -74,7 +78,8 @@ class ProgressBar:
         self._bars.start()
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
-        warnings.simplefilter("always", FewPlays)
+        for category in AT_ONCE:
+            warnings.simplefilter("always", category)
         self._show_warning = warnings.showwarning
         warnings.showwarning = self._warned
         return self
@@ -92,7 +97,7 @@ class ProgressBar:
         self, message: Warning | str, category: type[Warning], *where: Any, **more: Any
     ) -> None:
         """Show at once, as a note, what matters before hours are spent."""
-        if issubclass(category, FewPlays):
+        if issubclass(category, AT_ONCE):
             print_note(str(message))
         else:
             self._show_warning(message, category, *where, **more)

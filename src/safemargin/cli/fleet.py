@@ -196,7 +196,8 @@ def _crew(options: WatchOptions, margins: Margins) -> Crew | None:
     if len(options.files) == 1:
         return None
     policy = load_policy(
-        options.files[0], kind=options.made_with.scores or margins.policy.get("kind")
+        options.made_with.policy(str(options.files[0])),
+        kind=options.made_with.scores or margins.policy.get("kind"),
     )
     monitor.check(policy)
     spec = _environment(options, margins)

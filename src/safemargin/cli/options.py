@@ -143,12 +143,21 @@ class FitOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentOptions:
-    """What an environment is made with, and what its policy's scores mean."""
+    """What an environment is made with, and how its policy is to be read."""
 
     env_arg: Annotated[tuple[str, ...], Parameter(metavar="NAME=VALUE")] = ()
     """an argument of the environment, e.g. is_slippery=false; may be repeated"""
     scores: Literal["q", "logits", "gaussian", "actions"] | None = None
     """what the policy's scores mean, if the policy itself does not say"""
+    normalize: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """the VecNormalize statistics of a Stable-Baselines3 .zip (a pickle, so name only a file you
+    trust), or none if it was trained without"""
+
+    def policy(self, text: str) -> Any:
+        """Return the policy that was named, together with its statistics."""
+        from safemargin.policies.loading import normalized
+
+        return normalized(text, self.normalize)
 
     @property
     def arguments(self) -> dict[str, Any] | None:

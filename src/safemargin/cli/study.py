@@ -72,7 +72,9 @@ def doctor(
     from safemargin.policies import load_policy
 
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
-    loaded = None if policy is None else load_policy(policy, kind=made_with.scores)
+    loaded = None
+    if policy is not None:
+        loaded = load_policy(made_with.policy(policy), kind=made_with.scores)
     settings = Settings(opening=opening, action_choice=action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = examine(spec.make, loaded, settings, seed=seed, progress=note)
@@ -187,6 +189,7 @@ def collect(
         "proxies": proxy,
     }
     size: dict[str, Any] = {"natural": natural, "spread": spread, **vars(engine)}
+    policy = made_with.policy(policy)
     if plan.plan:
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     with ProgressBar() as progress:

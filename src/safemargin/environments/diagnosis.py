@@ -41,6 +41,10 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     verdict: str
     """One sentence."""
+    mean_return: float | None = None
+    """The policy's mean return over a few episodes; None where none were played or none ended."""
+    unlike_training: str | None = None
+    """A sentence, if that is clearly less than at the end of its training."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

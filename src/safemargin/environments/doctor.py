@@ -23,6 +23,7 @@ from safemargin.environments.repeatability import (
     check_policy,
     check_randomness,
     check_resets,
+    check_returns,
     count_starts,
 )
 from safemargin.environments.simulator import Simulator, Way
@@ -44,12 +45,14 @@ def examine(
     starts: int = 40,
     start_steps: int = 200,
     seed: int = 0,
+    returns: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Diagnosis:
     """Examine an environment by experiment; a few thousand steps.
 
     `points` moments are saved; each is restored twice and compared over up to `steps` steps.
-    `starts` episodes of `start_steps` steps are compared with one another. Bad input raises an
+    `starts` episodes of `start_steps` steps are compared with one another. With `returns`, a policy
+    plays a few whole episodes, for a mean return that its user can recognise. Bad input raises an
     error; anything the environment does wrong becomes a finding.
     """
     if seed < 0:
@@ -66,6 +69,9 @@ def examine(
             check_randomness(examination, *recorded)
             report("starts")
             count_starts(examination, recorded[0], starts, start_steps)
+            if returns and policy is not None:
+                report("returns")
+                check_returns(examination, policy)
     except EnvironmentFault as fault:
         examination.add("problem", str(fault))
     finally:

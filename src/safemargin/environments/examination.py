@@ -43,6 +43,8 @@ class Examination:
         self.opaque: tuple[str, ...] = ()
         self.continuations = self.wrong = 0
         self.distinct = self.tried = 0
+        self.mean_return: float | None = None
+        self.unlike_training: str | None = None
 
     def add(self, level: Level, text: str) -> None:
         """Add a finding."""
@@ -90,4 +92,6 @@ class Examination:
             opaque=self.opaque,
             findings=tuple(self._findings),
             verdict=verdict,
+            mean_return=self.mean_return,
+            unlike_training=self.unlike_training,
         )

@@ -12,6 +12,7 @@ from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.environments import experiments, graph
 from safemargin.environments.examination import Examination
 from safemargin.environments.experiments import Chooser, Continuation
+from safemargin.environments.returns import play_returns
 from safemargin.environments.simulator import Simulator
 from safemargin.policies.actions import PolicyActions
 from safemargin.policies.base import Policy, batch_of
@@ -185,3 +186,13 @@ def _global_generators() -> dict[str, Any]:
         "numpy.random": graph.encoded_bytes([numpy_state]),
         "random": random.getstate(),
     }
+
+
+def check_returns(examination: Examination, policy: Policy) -> None:
+    """Play a few whole episodes: does the policy earn what it earned in training?"""
+    played = play_returns(examination.simulator(), policy, examination.settings)
+    if played.returns:
+        examination.mean_return = played.mean
+    if played.unlike_training:
+        examination.unlike_training = str(played)
+    examination.add("note" if played.unlike_training or not played.returns else "ok", str(played))

@@ -20,6 +20,10 @@ MOST_STEPS = 20_000
 CONFIDENCE = 0.95
 
 
+class UnlikeTraining(UserWarning):
+    """A policy earns clearly less than it did at the end of its training."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlayedReturns:
     """Undiscounted returns of whole episodes, beside those remembered from training."""

@@ -48,9 +48,16 @@ def load_policy(
     return _from_object(source, None, options)
 
 
-def normalized(policy: str, statistics: str | Path | None) -> str:
-    """Return one text that names a policy and the file with its VecNormalize statistics."""
-    return policy if statistics is None else f"{NORMALIZED}:{statistics}:{policy}"
+def normalized(policy: Any, statistics: Any) -> Any:
+    """Return one text that names a policy file and the file with its VecNormalize statistics.
+
+    A policy or statistics that are not named by text leave the policy as it is.
+    """
+    if statistics is False:
+        statistics = "none"
+    if isinstance(policy, str | Path) and isinstance(statistics, str | Path):
+        return f"{NORMALIZED}:{statistics}:{policy}"
+    return policy
 
 
 def _from_text(text: str, options: dict[str, Any]) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,7 @@ from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
 from safemargin.environments import EnvironmentSpec
 from safemargin.environments.doctor import examine
+from safemargin.environments.returns import UnlikeTraining
 from safemargin.errors import InvalidInput, NotMeasurable, did_you_mean
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
@@ -66,8 +68,10 @@ def _diagnose(
 ) -> dict[str, Any]:
     progress = progress or Silence()
     progress.stage("doctor", total=1, done=0)
-    diagnosis = examine(spec.make, policy, settings)
+    diagnosis = examine(spec.make, policy, settings, returns=bool(policy.trained_returns))
     if not diagnosis.measurable:
         raise NotMeasurable(diagnosis.verdict)
+    if diagnosis.unlike_training:
+        warnings.warn(diagnosis.unlike_training, UnlikeTraining, stacklevel=4)
     progress.advance(0)
     return diagnosis.to_dict()

@@ -33,7 +33,9 @@ def source_text(given: str | Path) -> str:
     if text.startswith(f"{NORMALIZED}:"):
         _, statistics, policy = text.split(":", 2)
         file = Path(statistics)
-        return normalized(source_text(policy), file.resolve() if file.is_file() else statistics)
+        return str(
+            normalized(source_text(policy), file.resolve() if file.is_file() else statistics)
+        )
     left, colon, right = text.rpartition(":")
     # agent.onnx, file.py:name, sb3:ppo:model.zip
     for before, path, after in (

@@ -22,8 +22,8 @@ from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
-from safemargin.policies import load_policy
 from safemargin.policies.base import ScoreKind
+from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
 from safemargin.study.creation import study_entries
@@ -65,20 +65,22 @@ class Study:
         *,
         env_arguments: Mapping[str, Any] | None = None,
         scores: ScoreKind | None = None,
+        normalize: Any = None,
         proxies: Sequence[Proxy | str] = (),
         progress: Progress | None = None,
     ) -> Study:
         """Make a new study, or open the one in `path` if it was made with the very same parts.
 
-        `env` is what `EnvironmentSpec.parse` takes, `policy` what `load_policy` takes; `proxies`
-        are recorded in addition to the built-in ones that apply. The doctor examines the
-        environment first: one that cannot be measured raises NotMeasurable and leaves no study.
+        `env` is for `EnvironmentSpec.parse`; `policy`, `scores` (as kind) and `normalize` are for
+        `load_policy`; `proxies` are recorded beside the built-in ones that apply. An environment
+        that the doctor finds unmeasurable raises NotMeasurable and leaves no study.
         """
         folder = Path(path)
         if not isinstance(settings, Settings):
             settings = Settings.from_mapping(settings or {})
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
-        loaded = load_policy(policy, kind=scores)
+        loaded = load_policy(policy, kind=scores, normalize=normalize)
+        policy = normalized(policy, normalize)
         entries = study_entries(
             spec,
             loaded,
