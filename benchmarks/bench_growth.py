@@ -44,7 +44,7 @@ def episode_of(worker: Worker, index: int) -> Episode:
 
 
 def measure(worker: Worker, moments: int) -> tuple[int, float]:
-    """Simulator steps and seconds for so many moments, a third into their episodes."""
+    """Simulator steps and seconds for this many moments, a third into their episodes."""
     steps, seconds = 0, 0.0
     for index in range(8, 8 + moments):
         episode = episode_of(worker, index)

@@ -50,7 +50,7 @@ def make_job(short: str, **settings: Any) -> Job:
 
 
 def choose_moments(worker: Worker, count: int) -> list[tuple[Episode, int, tuple[Any, ...]]]:
-    """A step at random of a life at random in each of so many games, as a natural study has them.
+    """A step at random of a life at random in each of this many games, as a natural study has them.
 
     The games are numbered from 8 on, behind those in which some trials are always repeated.
     """
@@ -188,7 +188,7 @@ class UsersLoop:
         return total, self.settings.horizon
 
     def run(self, point: Any, trials: int) -> tuple[int, float]:
-        """Steps and seconds for so many trials of every n."""
+        """Return steps and seconds for this many trials of every n."""
         began, steps = time.perf_counter(), 0
         for n in self.settings.n_values:
             for _ in range(trials):
@@ -204,7 +204,7 @@ def point_of(worker: Worker, moment: Any) -> Any:
 
 
 def compare(short: str, *, moments: int, whole: int, results: Results) -> Worker:
-    """Steps and wall-clock of one game; the user's loop runs whole for so many of the moments."""
+    """Steps and wall-clock of one game; the user's loop runs whole for this many of the moments."""
     job = make_job(short)
     worker = Worker(job)
     chosen = choose_moments(worker, moments)

@@ -59,7 +59,7 @@ def capture(ranks: Sequence[Floats], died: Sequence[bool], seed: int = 0) -> Cap
     )  # [deaths, episodes]
 
     def curve(times: np.ndarray) -> Floats:
-        """Where each episode counts so many times."""
+        """Where each episode counts this many times."""
         counted = times[deaths]
         if not counted.any():
             return np.full(len(BUDGETS), np.nan)

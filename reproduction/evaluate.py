@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--most-steps", type=int, default=27_000)
     parser.add_argument(
-        "--opening", type=int, default=0, help="up to so many random actions first (default 0)"
+        "--opening", type=int, default=0, help="up to this many random actions first (default 0)"
     )
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--export", type=Path, help="first write the network to this ONNX file")

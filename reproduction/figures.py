@@ -139,7 +139,7 @@ def _say_missing(axes: Axes) -> None:
 
 
 def approach_figure(studies: Studies) -> Figure:
-    """How high the proxy stands among all decisions, so many decisions before a reported death."""
+    """Plot the rank of the proxy among all decisions, this many decisions before a death."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     panels = figure.subplots(1, len(CAPTURED), sharey=True)
     for axes, agent in zip(panels, CAPTURED, strict=True):

@@ -38,7 +38,7 @@ from safemargin.environments.simulator import Simulator, Snapshot
 HERE = Path(__file__).parent
 RANDOM_SEQUENCES = 7
 LATER = 16
-"""A death counts as put off if the life outlives its recorded end by so many decisions."""
+"""A death counts as put off if the life outlives its recorded end by this many decisions."""
 FURTHEST = 256
 """Decisions before the end; a life that nothing saves from so far back has no last chance."""
 
@@ -89,7 +89,7 @@ def least(holds: Callable[[int], bool], most: int) -> int | None:
 
 
 def _places(simulator: Simulator, episode: Episode, furthest: int) -> dict[int, Snapshot]:
-    """The states so many decisions before the end."""
+    """The states this many decisions before the end."""
     places = {}
     for back in range(furthest, 0, -1):
         places[back] = simulator.save()

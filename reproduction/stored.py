@@ -107,8 +107,8 @@ class StoredStudy:
         path = self.folder / STEPS_FILE
         if not path.exists():
             kept = [name for name, paper in PAPER_STUDIES.items() if paper.episodes_kept]
-            told = f"episodes are kept of {' and '.join(kept)} alone"
-            raise Refused(f"{path} is missing or damaged; {told}")
+            kept_of = f"episodes are kept of {' and '.join(kept)} alone"
+            raise Refused(f"{path} is missing or damaged; {kept_of}")
         steps = _read(path)
         keys = np.stack([steps["episode"], steps["life"]], axis=1)
         found = []

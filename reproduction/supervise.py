@@ -40,7 +40,7 @@ HERE = Path(__file__).parent
 RESULT = "supervision.json"
 TOLERANCE = 0.5
 PILOT_EVERY = 50
-"""In unsupervised games, true criticality is measured at one of so many decisions."""
+"""In unsupervised games, true criticality is measured at one decision out of this many."""
 PILOT_GAMES = 32
 """So many of them, the first ones, give the thresholds: later ones must not move these."""
 STRATEGIES = ("nobody", "random", "proxy", "margin", "criticality", "gain")
@@ -268,7 +268,7 @@ def main() -> None:
         type=positive,
         default=6000,
         metavar="STEPS",
-        help="the agent plays alone for up to so many steps first (default 6000, about a game)",
+        help="the agent plays alone for up to this many steps first (default 6000, about a game)",
     )
     parser.add_argument("--workers", type=positive, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()

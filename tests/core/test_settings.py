@@ -76,7 +76,7 @@ def test_horizon_is_the_first_step_at_which_the_error_is_met(gamma: float, error
         ({"action_choice": "gredy"}, "action_choice 'gredy' is unknown; did you mean 'greedy'"),
         ({"epsilon": 0.1}, "epsilon has a meaning only with action_choice='epsilon-greedy'"),
         ({"action_choice": "epsilon-greedy", "epsilon": 2}, r"epsilon must lie in \[0, 1\]"),
-        ({"gamma": 0.5}, "n = 32 is longer than the horizon of 7 steps"),
+        ({"gamma": 0.5, "n_values": [1, 32]}, "n = 32 is longer than the horizon of 7 steps"),
         ({"opening": -1}, "opening must be at least 0"),
         ({"exclude_last": -1}, "exclude_last must be at least 0"),
         ({"max_episode_steps": 0}, "max_episode_steps must be at least 1"),
@@ -109,3 +109,13 @@ def test_whole_numbers_may_be_written_in_any_way() -> None:
     ways = np.array([1, 2]), [1.0, 2.0], (np.int32(1), np.float64(2))
     assert all(Settings(n_values=values) == Settings(n_values=(1, 2)) for values in ways)
     assert Settings(n_values=ways[0]).to_json() == Settings(n_values=(1, 2)).to_json()
+
+
+def test_the_default_n_reach_as_far_as_the_horizon() -> None:
+    settings = Settings(gamma=0.9, horizon_error=0.05)
+    assert (settings.horizon, settings.n_values) == (29, (1, 2, 4, 8, 16))
+    assert Settings(gamma=0.5).n_values == (1, 2, 4)
+    assert Settings().n_values == (1, 2, 4, 8, 16, 32)
+    assert Settings(gamma=0.01).n_values == (1,)
+    with pytest.raises(InvalidInput, match="n = 32 is longer than the horizon of 29 steps"):
+        Settings(gamma=0.9, horizon_error=0.05, n_values=(1, 2, 4, 8, 16, 32))

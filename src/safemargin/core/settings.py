@@ -28,14 +28,18 @@ _LEAST = {
 """The smallest value of each whole number."""
 
 
+DEFAULT_N_VALUES = (1, 2, 4, 8, 16, 32)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything that changes a study's numbers; stored with it and never changed afterwards."""
 
     gamma: float = 0.99
     """Discount factor γ."""
-    n_values: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    """S: the numbers of consecutive steps whose actions are replaced by random ones."""
+    n_values: tuple[int, ...] = DEFAULT_N_VALUES
+    """S: the numbers of consecutive steps whose actions are replaced by random ones; by default as
+    far as the horizon reaches."""
     horizon_error: float = 0.01
     """ε̂_horizon: the relative error accepted for cutting off returns at the horizon."""
     trial_plan: TrialPlan = "fixed"
@@ -71,10 +75,9 @@ class Settings:
     """Random seed for the whole study."""
 
     def __post_init__(self) -> None:
-        given = list(self.n_values)
+        given, by_default = list(self.n_values), self.n_values is DEFAULT_N_VALUES
         whole = all(isinstance(n, Integral | float) and n % 1 == 0 for n in given)
         n_values = tuple(int(n) for n in given) if whole else ()
-        object.__setattr__(self, "n_values", n_values)
         _require(
             len(n_values) > 0 and n_values[0] >= 1 and list(n_values) == sorted(set(n_values)),
             f"n_values must be increasing whole numbers from 1 on, got {given}",
@@ -105,6 +108,9 @@ class Settings:
             self.epsilon == 0 or self.action_choice == "epsilon-greedy",
             "epsilon has a meaning only with action_choice='epsilon-greedy'",
         )
+        if by_default:
+            n_values = tuple(n for n in n_values if n <= self.horizon)
+        object.__setattr__(self, "n_values", n_values)
         _require(
             n_values[-1] <= self.horizon,
             f"n = {n_values[-1]} is longer than the horizon of {self.horizon} steps that gamma and "

@@ -53,8 +53,8 @@ function showAgent() {
   drawTimeline();
 }
 
-function actionName(agent, place) {
-  return agent.action_names[place] || `action ${place + agent.first_action}`;
+function actionName(agent, index) {
+  return agent.action_names[index] || `action ${index + agent.first_action}`;
 }
 
 function showScores(agent) {
@@ -75,11 +75,11 @@ function showScores(agent) {
   const finite = scores.filter(score => score !== null);
   const low = Math.min(0, ...finite), high = Math.max(0, ...finite), range = high - low || 1;
   const discrete = !agent.dimensions;
-  scores.forEach((score, place) => {
-    const row = box.children[place], [name, track, value] = row.children;
-    const chosen = discrete && seen.proposed === place + agent.first_action;
+  scores.forEach((score, index) => {
+    const row = box.children[index], [name, track, value] = row.children;
+    const chosen = discrete && seen.proposed === index + agent.first_action;
     row.classList.toggle("taken", chosen);
-    set(name, "textContent", (chosen ? "▸ " : "") + (discrete ? actionName(agent, place) : `score ${place}`));
+    set(name, "textContent", (chosen ? "▸ " : "") + (discrete ? actionName(agent, index) : `score ${index}`));
     const from = (Math.min(score ?? 0, 0) - low) / range, to = (Math.max(score ?? 0, 0) - low) / range;
     track.firstChild.style.left = `${100 * from}%`;
     track.firstChild.style.width = `${100 * (to - from)}%`;
@@ -115,7 +115,7 @@ function drawTimeline() {
   if (!line || !line.steps.length) return;
   const shown = 450, first = Math.max(0, line.steps.length - shown), count = line.steps.length - first;
   const left = 26, right = width - 4, wide = (right - left) / shown;
-  const x = place => right - (count - place) * wide;
+  const x = index => right - (count - index) * wide;
   const top = 6, middle = height * 0.62, bottom = height - 14, steps = levels();
   const y = margin => middle - 4 - heightOf(margin, steps) * (middle - top - 8);
   pen.font = "10px system-ui, sans-serif";
@@ -126,21 +126,21 @@ function drawTimeline() {
     pen.fillStyle = colours.line;
     pen.fillRect(left, y(margin), right - left, 0.5);
   }
-  for (let place = 0; place < count; place += 1) {
-    const flags = line.flags[first + place];
-    if (flags & HUMAN) { pen.fillStyle = colours["mine-soft"]; pen.fillRect(x(place), top - 4, wide + 0.4, bottom - top + 4); pen.fillStyle = colours.mine; pen.fillRect(x(place), top - 5, wide + 0.4, 3); }
-    if (flags & CALL) { pen.fillStyle = colours.call; pen.fillRect(x(place), middle - 1, wide + 0.4, 3); }
-    if (place && line.episodes[first + place] !== line.episodes[first + place - 1]) {
+  for (let index = 0; index < count; index += 1) {
+    const flags = line.flags[first + index];
+    if (flags & HUMAN) { pen.fillStyle = colours["mine-soft"]; pen.fillRect(x(index), top - 4, wide + 0.4, bottom - top + 4); pen.fillStyle = colours.mine; pen.fillRect(x(index), top - 5, wide + 0.4, 3); }
+    if (flags & CALL) { pen.fillStyle = colours.call; pen.fillRect(x(index), middle - 1, wide + 0.4, 3); }
+    if (index && line.episodes[first + index] !== line.episodes[first + index - 1]) {
       pen.fillStyle = colours.quiet;
-      pen.fillRect(x(place), top - 4, 1, bottom - top + 4);
+      pen.fillRect(x(index), top - 4, 1, bottom - top + 4);
     }
   }
   pen.lineWidth = 1.6;
   pen.strokeStyle = colours.ink;
   pen.beginPath();
-  for (let place = 0; place < count; place += 1) {
-    pen.lineTo(x(place), y(line.margins[first + place]));
-    pen.lineTo(x(place + 1), y(line.margins[first + place]));
+  for (let index = 0; index < count; index += 1) {
+    pen.lineTo(x(index), y(line.margins[first + index]));
+    pen.lineTo(x(index + 1), y(line.margins[first + index]));
   }
   pen.stroke();
   const proxies = line.proxies.slice(first), known = proxies.filter(value => value !== null);
@@ -148,9 +148,9 @@ function drawTimeline() {
   pen.lineWidth = 1;
   pen.strokeStyle = colours.accent;
   pen.beginPath();
-  proxies.forEach((value, place) => {
+  proxies.forEach((value, index) => {
     if (value === null) return;
-    pen.lineTo(x(place + 0.5), bottom - 2 - ((value - low) / range) * (bottom - middle - 10));
+    pen.lineTo(x(index + 0.5), bottom - 2 - ((value - low) / range) * (bottom - middle - 10));
   });
   pen.stroke();
   pen.fillStyle = colours.quiet;
@@ -160,11 +160,11 @@ function drawTimeline() {
   pen.fillText("now", right, height - 3);
   let text = "— margin; red: calls; blue: a person steers";
   if (hovered !== null) {
-    const place = Math.floor((hovered - x(0)) / wide);
-    if (place >= 0 && place < count) {
-      const at = first + place, proxy = line.proxies[at];
+    const index = Math.floor((hovered - x(0)) / wide);
+    if (index >= 0 && index < count) {
+      const at = first + index, proxy = line.proxies[at];
       pen.fillStyle = colours.quiet;
-      pen.fillRect(x(place), top, 1, bottom - top);
+      pen.fillRect(x(index), top, 1, bottom - top);
       text = `episode ${line.episodes[at]}, step ${line.steps[at]}: margin ${line.margins[at]}`
         + (proxy === null ? "" : `, ${proxy.toPrecision(4)}`);
     }

@@ -21,27 +21,27 @@ function signature(words) {
 // Which keys stand for which action: key names → index of the action.
 function keysOf(agent) {
   const names = agent.action_names, map = new Map();
-  names.forEach((name, place) => { const words = wordsOf(name); if (words.length) map.set(signature(words), place); });
+  names.forEach((name, index) => { const words = wordsOf(name); if (words.length) map.set(signature(words), index); });
   if (!map.size && agent.actions === 2) { map.set("LEFT", 0); map.set("RIGHT", 1); }
   return map;
 }
 
-function keyText(agent, place) {
-  for (const [words, action] of keysOf(agent)) if (action === place) return words.split("+").map(word => SIGNS[word]).join(" ");
-  return place < 10 ? String((place + 1) % 10) : "";
+function keyText(agent, index) {
+  for (const [words, action] of keysOf(agent)) if (action === index) return words.split("+").map(word => SIGNS[word]).join(" ");
+  return index < 10 ? String((index + 1) % 10) : "";
 }
 
 function wantedAction(agent) {
   for (const key of pressed) {
     if (/^[0-9]$/.test(key)) {
-      const place = (Number(key) + 9) % 10;
-      if (place < agent.actions) return agent.first_action + place;
+      const index = (Number(key) + 9) % 10;
+      if (index < agent.actions) return agent.first_action + index;
     }
     if (key === "Enter") return null;
   }
   const words = [...pressed].map(key => WORDS[key]).filter(Boolean);
-  const place = words.length ? keysOf(agent).get(signature(words)) : undefined;
-  return place === undefined ? undefined : agent.first_action + place;
+  const index = words.length ? keysOf(agent).get(signature(words)) : undefined;
+  return index === undefined ? undefined : agent.first_action + index;
 }
 
 function mineNow() {
@@ -61,8 +61,8 @@ function want(action) {
 function steer() {
   const agent = mineNow(), seen = view.seen;
   if (!agent || !seen || !seen.waiting) return;
-  const place = `${seen.episode}/${seen.step}`;
-  if (steering.answered === place) return;
+  const decision = `${seen.episode}/${seen.step}`;
+  if (steering.answered === decision) return;
   if (Date.now() - steering.onceAt > KEPT) steering.once = undefined;
   let action = steering.once;
   if (action === undefined) {
@@ -123,7 +123,7 @@ function releaseKeys() {
 
 function moveAbout(event) {
   const queue = ordered(), at = queue.findIndex(agent => agent.index === view.looks);
-  const go = place => { if (queue[place]) look(queue[place].index); };
+  const go = index => { if (queue[index]) look(queue[index].index); };
   const key = event.key.toLowerCase();
   if (key === "n") go(0);
   else if (key === "j") go(Math.min(at + 1, queue.length - 1));
@@ -174,19 +174,19 @@ function showPad(agent, mine) {
     button.addEventListener("click", () => { button.blur(); want(action); });
     pad.append(button);
   };
-  for (let place = 0; place < agent.actions; place += 1)
-    add(actionName(agent, place), keyText(agent, place), agent.first_action + place);
+  for (let index = 0; index < agent.actions; index += 1)
+    add(actionName(agent, index), keyText(agent, index), agent.first_action + index);
   add("agent's own action", "enter", null);
 }
 
 function showValues(agent, pad) {
   const form = make("form", "values"), own = Array.isArray(view.seen?.proposed) ? view.seen.proposed : [];
-  const fields = Array.from({ length: agent.dimensions }, (_, place) => {
+  const fields = Array.from({ length: agent.dimensions }, (_, index) => {
     const field = make("input");
     field.type = "number";
     field.step = "any";
-    field.value = Number((own[place] ?? 0).toPrecision(4));
-    field.setAttribute("aria-label", `value ${place}`);
+    field.value = Number((own[index] ?? 0).toPrecision(4));
+    field.setAttribute("aria-label", `value ${index}`);
     return field;
   });
   const act = make("button", "", "act"), leave = make("button", "own", "agent's own action");

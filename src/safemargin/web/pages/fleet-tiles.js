@@ -97,9 +97,9 @@ function levels() {
 }
 
 function heightOf(margin, steps) {
-  let place = 0;
-  while (place + 1 < steps.length && steps[place + 1] <= margin) place += 1;
-  return place / Math.max(1, steps.length - 1);
+  let index = 0;
+  while (index + 1 < steps.length && steps[index + 1] <= margin) index += 1;
+  return index / Math.max(1, steps.length - 1);
 }
 
 function fit(canvas) {
@@ -126,18 +126,18 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColour
 function drawTrend(canvas, agent) {
   const { pen, width, height } = fit(canvas);
   const shown = agent.margins.slice(-90), flags = agent.flags.slice(-90), steps = levels();
-  const x = place => width - (shown.length - place) * (width / 90);
+  const x = index => width - (shown.length - index) * (width / 90);
   const y = margin => height - 3 - heightOf(margin, steps) * (height - 6);
   pen.fillStyle = colours.call;
-  flags.forEach((flag, place) => { if (flag & CALL) pen.fillRect(x(place), height - 2, width / 90 + 0.5, 2); });
+  flags.forEach((flag, index) => { if (flag & CALL) pen.fillRect(x(index), height - 2, width / 90 + 0.5, 2); });
   pen.fillStyle = colours.mine;
-  flags.forEach((flag, place) => { if (flag & HUMAN) pen.fillRect(x(place), 0, width / 90 + 0.5, 2); });
+  flags.forEach((flag, index) => { if (flag & HUMAN) pen.fillRect(x(index), 0, width / 90 + 0.5, 2); });
   pen.strokeStyle = colours.quiet;
   pen.lineWidth = 1.3;
   pen.beginPath();
-  shown.forEach((margin, place) => {
-    pen.lineTo(x(place), y(margin));
-    pen.lineTo(x(place + 1), y(margin));
+  shown.forEach((margin, index) => {
+    pen.lineTo(x(index), y(margin));
+    pen.lineTo(x(index + 1), y(margin));
   });
   pen.stroke();
 }
@@ -160,8 +160,8 @@ function sortQueue() {
   sortedAt = Date.now();
   view.unsorted = false;
   const queue = byId("queue"), rows = ordered().slice(0, 60);
-  rows.forEach((agent, place) => {
-    let row = queue.children[place];
+  rows.forEach((agent, index) => {
+    let row = queue.children[index];
     if (!row) {
       row = make("li");
       row.append(make("span", "number"), make("b"), make("span", "state"));

@@ -54,7 +54,7 @@ function keys(event) {
   else if (event.key === "Home") go(0);
   else if (event.key === "End") go(view.shown.length - 1);
   else if (event.key === " ") toggle();
-  else if (event.key === "c") { const next = view.shown.findIndex((entry, place) => place > view.at && entry.kind === "call"); if (next > 0) go(next); }
+  else if (event.key === "c") { const next = view.shown.findIndex((entry, index) => index > view.at && entry.kind === "call"); if (next > 0) go(next); }
   else return;
   event.preventDefault();
 }
@@ -80,9 +80,9 @@ function advance() {
   view.timer = setTimeout(() => { go(view.at + 1); advance(); }, Math.min(LONGEST_PAUSE, Math.max(20, gap)));
 }
 
-function go(place) {
+function go(index) {
   if (!view.shown.length) return;
-  view.at = Math.min(Math.max(0, place), view.shown.length - 1);
+  view.at = Math.min(Math.max(0, index), view.shown.length - 1);
   byId("scrubber").value = view.at;
   byId("clock").textContent = `${view.at + 1} of ${view.shown.length}`;
   showList();
@@ -127,9 +127,9 @@ function showScores(details) {
   const scores = details.scores || [], finite = scores.filter(score => score !== null);
   const low = Math.min(0, ...finite), range = Math.max(0, ...finite) - low || 1;
   const first = details.first_action ?? 0;
-  byId("scores").replaceChildren(...scores.map((score, place) => {
+  byId("scores").replaceChildren(...scores.map((score, index) => {
     const row = make("div", "score"), track = make("div", "track"), fill = make("div", "fill");
-    const action = first + place, wanted = action === details.proposed;
+    const action = first + index, wanted = action === details.proposed;
     row.classList.toggle("taken", action === details.action);
     const name = action === details.action ? details.action_name : wanted ? details.proposed_name : null;
     fill.style.left = `${100 * (Math.min(score ?? 0, 0) - low) / range}%`;
