@@ -14,7 +14,7 @@ from safemargin.core.records import EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
-from safemargin.environments.exploration import Explorer
+from safemargin.environments.doctor.exploration import Explorer
 from safemargin.errors import EnvironmentFault, PolicyFault
 from safemargin.policies import load_policy
 from safemargin.policies.base import Memory, Policy, batch_of

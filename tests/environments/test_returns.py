@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from safemargin.core.settings import Settings
 from safemargin.environments import make_simulator
-from safemargin.environments.returns import PlayedReturns, play_returns
+from safemargin.environments.doctor.returns import PlayedReturns, play_returns
 from safemargin.policies import load_policy
 
 

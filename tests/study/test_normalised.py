@@ -11,7 +11,7 @@ from helpers.small_policies import HAVE_SB3, train_normalised
 
 import safemargin as sm
 from safemargin.cli import main
-from safemargin.environments.returns import UnlikeTraining
+from safemargin.environments.doctor.returns import UnlikeTraining
 
 pytestmark = pytest.mark.skipif(not HAVE_SB3, reason="stable-baselines3 is an extra")
 

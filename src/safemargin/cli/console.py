@@ -25,7 +25,7 @@ from rich.table import Table
 
 from safemargin.cli.options import print_note
 from safemargin.core.text import duration
-from safemargin.environments.returns import UnlikeTraining
+from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins

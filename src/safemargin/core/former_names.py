@@ -14,7 +14,7 @@ _MOVED = {
     "core": "files importing=locate progress=collection read_only records seeding settings"
     " text=console version=provenance",
     "criticality": "batch=lanes coalescing estimation=criticality plans rollouts stopping",
-    "environments": "doctor exploration=walker",
+    "environments.doctor": "examining=doctor exploration=walker",
     "margins": "bounds density file=margins_file fitting=margins lookup=margins methods=bounds"
     " natural_proxies",
     "margins.bounds": "boosted=bounds.boosted calibrated=bounds.calibrated"

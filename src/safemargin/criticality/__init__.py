@@ -1,8 +1,10 @@
 """True criticality (Algorithm 1): perturbed rollouts from saved states, and when to stop them.
 
 `rollouts` runs one policy in one simulator, `batch` runs many trials in lock-step, `coalescing`
-merges trials that reach the same state, `plans` chooses the trials and `stopping` ends them;
-`estimation` puts these together for one moment.
+merges trials that reach the same state, `replaying` plays recorded actions again and checks them,
+`plans` chooses the trials and `stopping` ends them; `estimation` puts these together for one
+moment. To add a way to stop trials, write a `StoppingRule` in `stopping`, choose it in
+`plans.rule_of`, and name it in `TrialPlan` in `core.settings`.
 """
 
 from __future__ import annotations

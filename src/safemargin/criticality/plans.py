@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import assert_never
 
 import gymnasium as gym
 import numpy as np
@@ -52,7 +53,9 @@ def rule_of(settings: Settings) -> StoppingRule:
         return BettingRule(settings)
     if settings.trial_plan == "rule-of-three":
         return StudentRule(settings, minimum=rule_of_three_minimum(settings))
-    return StudentRule(settings)
+    if settings.trial_plan == "paper":
+        return StudentRule(settings)
+    assert_never(settings.trial_plan)
 
 
 class Planner:

@@ -1,8 +1,10 @@
 """Live oversight: scores → proxy → margin → call.
 
-Here live the monitor with its decisions and its test for drift, overseers that act on calls,
-notifications, agents that report to a watched fleet, the fleet's audit log, and the simulation of
-oversight on a study. `monitor.monitor` and what it imports need only numpy.
+`monitor` decides with `live_proxy`, `decisions` and `drift` (on a `reservoir` of decisions), and
+needs only numpy. `overseen` runs an agent beside it, `overseers` act on its calls,
+`evaluation_watch` is a Stable-Baselines3 callback, and `notifications` reach people. `remote`,
+`steering` and `pictures` connect an agent to a watched fleet, whose log is `audit`. `simulation`,
+`attention` and `attention_plot` say what calling would have cost and caught on a study.
 """
 
 from __future__ import annotations

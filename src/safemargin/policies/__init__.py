@@ -1,9 +1,11 @@
 """Trained agents behind one protocol: observations in, action scores out.
 
 `base` holds the protocol and `loading` finds the adapter for what a user names: `onnx`, `torch`,
-`sb3` or `function`, one module per library. `batching` and `checks` keep scores repeatable and
-well-formed, `identity` hashes an agent, `actions` turns scores into actions, `proxies` turns them
-into proxy values, and `zoo` holds the bundled agents.
+`sb3` (with `normalisation`) or `function`, one module per library. `batching` and `checks` keep
+scores repeatable and well-formed, `identity` hashes an agent, `actions` turns scores into actions,
+`proxies` turns them into proxy values, and `zoo` holds the bundled agents. To add a proxy, write a
+function in `proxies` and list it in `PROXIES` there; to add a library, write an adapter and name it
+in `loading`.
 """
 
 from __future__ import annotations

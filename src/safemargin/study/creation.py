@@ -12,7 +12,7 @@ from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
 from safemargin.environments import EnvironmentSpec
 from safemargin.environments.doctor import examine
-from safemargin.environments.returns import UnlikeTraining
+from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.errors import InvalidInput, NotMeasurable, did_you_mean
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for

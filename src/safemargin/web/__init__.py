@@ -10,5 +10,6 @@
     access, entrance, server    tokens, checking them, listening on a port
     pages/                      HTML, CSS and JavaScript as files
 
-Import from the modules: this package loads none of them.
+To add a page, write its files in `pages/`, an application like `replay_app`, and a command in
+`safemargin.cli.pages`. Import from the modules: this package loads none of them.
 """

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.seeding import Purpose, environment_seed, stream
-from safemargin.environments import experiments, graph
-from safemargin.environments.examination import Examination
-from safemargin.environments.experiments import Chooser, Continuation
-from safemargin.environments.returns import play_returns
+from safemargin.environments import graph
+from safemargin.environments.doctor import experiments
+from safemargin.environments.doctor.examination import Examination
+from safemargin.environments.doctor.experiments import Chooser, Continuation
+from safemargin.environments.doctor.returns import play_returns
 from safemargin.environments.simulator import Simulator
 from safemargin.policies.actions import PolicyActions
 from safemargin.policies.base import Policy, batch_of

@@ -1,4 +1,4 @@
-"""The doctor: can this environment be measured, in which way, and if not, why?
+"""The examination from beginning to end: which checks run, and in which order.
 
 A snapshot is proven, not trusted. The doctor compares restored runs with uninterrupted ones, finds
 out by experiment what is random, tries the ways back to a moment in order (snapshot, replay),
@@ -13,13 +13,13 @@ from typing import Any
 import gymnasium as gym
 
 from safemargin.core.settings import Settings
-from safemargin.environments import experiments
 from safemargin.environments.ale import native_stickiness
-from safemargin.environments.diagnosis import Diagnosis, Finding, Level
-from safemargin.environments.examination import Examination
-from safemargin.environments.experiments import Continuation
-from safemargin.environments.exploration import Explorer
-from safemargin.environments.repeatability import (
+from safemargin.environments.doctor import experiments
+from safemargin.environments.doctor.diagnosis import Diagnosis, Level
+from safemargin.environments.doctor.examination import Examination
+from safemargin.environments.doctor.experiments import Continuation
+from safemargin.environments.doctor.exploration import Explorer
+from safemargin.environments.doctor.repeatability import (
     check_policy,
     check_randomness,
     check_resets,
@@ -29,8 +29,6 @@ from safemargin.environments.repeatability import (
 from safemargin.environments.simulator import Simulator, Way
 from safemargin.errors import EnvironmentFault, InvalidInput
 from safemargin.policies.base import Policy
-
-__all__ = ["Diagnosis", "Finding", "examine"]
 
 _REPLAY_POINTS = 6
 

@@ -10,8 +10,8 @@ import gymnasium as gym
 
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
-from safemargin.environments.diagnosis import Diagnosis, Finding, Level, verdict_on
-from safemargin.environments.exploration import Explorer
+from safemargin.environments.doctor.diagnosis import Diagnosis, Finding, Level, verdict_on
+from safemargin.environments.doctor.exploration import Explorer
 from safemargin.environments.simulator import Simulator, Way
 from safemargin.environments.ways import make_simulator
 from safemargin.policies.base import Policy
