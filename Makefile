@@ -12,7 +12,7 @@ EXTRAS = atari,methods,mujoco,parquet,ray,sb3,torch,video,web
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[atari]"
+	$(BIN)/python -m pip install --quiet --editable ".[atari,web]"
 	touch $@
 
 $(STAMP): $(VENV)/.core

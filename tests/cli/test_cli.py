@@ -305,9 +305,9 @@ def test_errors_as_json(run: Any, tmp_path: Path) -> None:
         (["fit", "a", "b"], "unexpected argument 'b'."),
         (["fit", "a", "-o"], "-o needs a value."),
         (["fit", "a", "--toleranc", "1"], "--toleranc. Did you mean --tolerance?"),
-        (["fit", "a", "--tolerance", "1,x"], "'1,x' must be numbers with commas"),
+        (["fit", "a", "--tolerance", "1,x"], "'1,x' must be comma-separated numbers"),
         (["fit", "a", "--estimand", "median"], 'Choose from: "mean", "single-run".'),
-        (["collect", "a", "b", "-o", "c", "--n", "1,x"], "must be whole numbers with commas"),
+        (["collect", "a", "b", "-o", "c", "--n", "1,x"], "must be comma-separated whole numbers"),
         (["collect", "a", "b", "-o", "c", "--natural", "2.7"], "'2.7' is not a whole number."),
         (["collect", "a", "b", "-o", "c", "--gamma", "x"], 'unable to convert "x" into float.'),
         (["collect", "a", "b", "-o", "c", "--trial-plan", "papr"], 'Did you mean "paper"?'),
@@ -510,3 +510,46 @@ def test_the_same_file_by_another_path_is_the_same_environment(
     link.symlink_to(WORLDS.parent)
     moved = f"{link}/worlds.py:make_branching"
     assert main([moved if word == ENVIRONMENT else word for word in collect(study)]) == 0
+
+
+def test_a_refused_tolerance_writes_no_margins(
+    drawn_study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for tolerance in ("-1", "nan"):
+        file = tmp_path / "margins.json"
+        assert main(["fit", str(drawn_study), "-o", str(file), "--tolerance", tolerance]) == 2
+        assert "--tolerance must be at least 0" in capsys.readouterr().err
+        assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", ""], "-o needs the name of a folder for the study"),
+        (["-o", "study", "--plan-moments", "3"], "--plan-moments and --plan-seconds need --plan"),
+    ],
+)
+def test_options_that_would_start_something_else(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["collect", "CartPole-v1", "zoo:cartpole", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["zoo"]])
+def test_a_reader_that_leaves_early_is_no_finding(words: list[str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safemargin", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()  # before it has written anything
+    assert process.stderr is not None
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(timeout=60), said) == (0, b"")

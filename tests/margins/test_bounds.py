@@ -129,7 +129,7 @@ def test_a_bound_cannot_be_changed() -> None:
         ),
         ({"grid": [[0.0, 2.0, 1.0]] * 2}, "must increase from bin to bin"),
         ({"grid": [[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]]}, "rows of the grid differ"),
-        ({"n_values": (2, 1)}, r"increasing whole numbers from 1 on, got \[2, 1\]"),
+        ({"n_values": (2, 1)}, r"increasing whole numbers, starting at 1 or above, got \[2, 1\]"),
         ({"confidence": 1.0}, "confidence must lie between 0 and 1, got 1.0"),
     ],
 )
@@ -169,7 +169,9 @@ def test_bad_options(changes: dict[str, Any], text: str) -> None:
     "n_values", [(), (0, 1, 2), (1, 1, 2), (4, 2, 1), (1, 2.5, 4), (True, 2, 3), (1, "2", 3)]
 )
 def test_bad_n_values(n_values: Any) -> None:
-    with pytest.raises(InvalidInput, match="n_values must be increasing whole numbers from 1 on"):
+    with pytest.raises(
+        InvalidInput, match="n_values must be increasing whole numbers, starting at 1 or above"
+    ):
         fit_bound(*data(), n_values)
 
 

@@ -46,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return INTERRUPTED
-    except BrokenPipeError:  # e.g. `safemargin status … | head`
+    except (BrokenPipeError, SystemExit) as error:  # e.g. `safemargin status … | head`
+        pipe = error.__context__ if isinstance(error, SystemExit) else error  # rich exits itself
+        if not isinstance(pipe, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:

@@ -48,7 +48,7 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
     print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts losing a point")
     print("three seconds from now. Where the proxy is high, few mistakes are allowed.")
     print(text)
-    print("Look one margin up:")
+    print("Look up one margin:")
     middle = (margins.lowest_proxy + margins.highest_proxy) / 2
     print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 0.4")
     print("See the decisions that mattered, on a page or in a file to mail:")

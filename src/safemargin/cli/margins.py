@@ -48,6 +48,8 @@ def fit(
     from safemargin.cli.console import print_margins, warnings_as_notes
     from safemargin.study.study import Study
 
+    if tolerance is not None and not all(each >= 0 for each in tolerance):
+        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerance):g}")
     with Study.open(study) as opened, warnings_as_notes():
         margins = opened.fit(**vars(fit))
         warn_if_unfinished(opened)

@@ -69,7 +69,7 @@ A study from end to end:
     safemargin explore  runs/cartpole
     safemargin simulate-oversight runs/cartpole --budget 0.05
 
-Exit status: 0 all is well; 1 a finding (the environment cannot be measured); 2 bad usage or input.
+Exit status: 0 success; 1 a finding (the environment cannot be measured); 2 bad usage or input.
 """,
     help_format="markdown",
     default_parameter=Parameter(
@@ -95,7 +95,7 @@ def _numbers(hint: Any, tokens: Sequence[Token]) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{text!r} must be numbers with commas, like 0.5,1") from None
+        raise ValueError(f"{text!r} must be comma-separated numbers, such as 0.5,1") from None
 
 
 def _whole_numbers(hint: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ def _whole_numbers(hint: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"{text!r} must be whole numbers with commas, like 1,2,4,8") from None
+        raise ValueError(f"{text!r} must be comma-separated whole numbers, such as 1,2,4") from None
 
 
 Numbers = Annotated[

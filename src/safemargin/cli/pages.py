@@ -95,8 +95,8 @@ def explore(
         episode: start with this one: 17, 'spread 3' or natural-17-1
         seed: run an episode from this seed and start with it
         step: start at this step of that episode
-        port: 0 takes any free one
-        host: the default is reachable from this machine only; nobody is asked for a password
+        port: 0 picks any free port
+        host: the default is reachable from this machine only; there is no password
         no_browser: only print the page's address
     """
     if episode is not None and seed is not None:
@@ -163,7 +163,7 @@ def highlights(
     trust: Trust = False,
     as_json: Json = False,
 ) -> int:
-    """Write short videos around the moments of lowest margin, and a contact sheet.
+    """Write short videos around the moments with the lowest margins, and a contact sheet.
 
     For example:
 
@@ -174,7 +174,7 @@ def highlights(
         top: how many moments to show
         tolerance: tolerance of the margins (default: one at which they differ)
         confidence: confidence of the margins
-        apart: the fewest steps between two moments of one episode
+        apart: the minimum number of steps between two moments of one episode
     """
     try:
         from safemargin.cli.console import ProgressBar

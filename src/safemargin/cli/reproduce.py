@@ -25,7 +25,7 @@ def reproduce(
 ) -> int:
     """Repeat a study of the paper with the bundled agents, or continue it.
 
-    Without NAME, lists the studies and how far each of them is. Run the same command again to
+    Without NAME, lists the studies and how far along each is. Run the same command again to
     continue after an interruption. Once all moments are measured, FOLDER/NAME/tables holds the
     data behind the tables and figures; `python reproduction/build.py --studies FOLDER` in the
     repository draws them.
@@ -39,7 +39,7 @@ def reproduce(
         name: one of the studies
         natural: number of natural moments (default: as many as the study names)
         spread: number of spread moments (default: as many as the study names)
-        workers: how many (default: one on each core)
+        workers: number of workers (default: one per core)
         output: the folder of all these studies
         tables: write the study's tables here instead
         machine: how the tables name the machine (default: what can be found out about it)

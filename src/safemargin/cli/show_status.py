@@ -1,4 +1,4 @@
-"""What is in a study, what is left to measure, and how long that takes."""
+"""What is in a study, what is left to measure, and how long it will take."""
 
 from __future__ import annotations
 

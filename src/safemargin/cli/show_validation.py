@@ -40,7 +40,7 @@ def print_validation(validation: Validation) -> None:
     )
     if validation.above_range or validation.no_bound:
         print(
-            f"Margin 0 for want of data: {validation.above_range:.1%} of natural moments lay above "
+            f"Margin 0 for lack of data: {validation.above_range:.1%} of natural moments lay above "
             f"the range of a fit without them, {validation.no_bound:.1%} had no bound."
         )
     if validation.same_law is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -27,6 +28,7 @@ from safemargin.core.settings import (
     Settings,
     TrialPlan,  # noqa: F401 (the type of an option is looked up in this module)
 )
+from safemargin.errors import InvalidInput
 
 Environment = Annotated[
     str,
@@ -54,7 +56,7 @@ def doctor(
     action_choice: ActionChoice = "greedy",
     as_json: Json = False,
 ) -> int:
-    """Find out whether an environment can be measured, how, and if not, why.
+    """Check whether and how an environment can be measured, or why it cannot.
 
     For example:
 
@@ -94,7 +96,7 @@ class EngineOptions:
     """Where the episodes and trials run."""
 
     workers: int | None = None
-    """how many (default: one on each core)"""
+    """number of workers (default: one per core)"""
     engine: Literal["local", "processes", "ray"] | None = None
     """where they run: in this process, in processes of this machine (default, unless there is one
     worker), or on Ray, which is started here and stopped again unless --address is given"""
@@ -175,6 +177,10 @@ def collect(
     from safemargin.study.collection import check_collect
     from safemargin.study.study import Study
 
+    if output == Path():
+        raise InvalidInput("-o needs the name of a folder for the study")
+    if not plan.plan and plan != PlanOptions():
+        raise InvalidInput("--plan-moments and --plan-seconds need --plan")
     check_collect(natural, spread, engine.workers)
     check_engine(
         engine.engine,
@@ -227,7 +233,7 @@ def _plan(plan: PlanOptions, *where: Any, as_json: bool, **options: Any) -> int:
 
 @app.command(group=MEASURE)
 def status(study: StudyFolder, /, *, as_json: Json = False) -> int:
-    """Show what is in a study, what is left to measure, and how long that takes."""
+    """Show what is in a study, what is left to measure, and how long it will take."""
     from safemargin.cli.show_status import show_status
     from safemargin.study.study import Study
 

@@ -69,11 +69,11 @@ class PeopleOptions:
     grace: Annotated[float, Parameter(metavar="S")] = 20.0
     """… once they have been gone for S seconds"""
     webhook: Annotated[str | None, Parameter(metavar="URL")] = None
-    """post calls there as JSON, at most one in 10 s; agents do not wait for it"""
+    """post calls there as JSON, at most one every 10 s; agents do not wait for it"""
     run: Annotated[str | None, Parameter(metavar="COMMAND")] = None
-    """run this on calls, at most once in 10 s, with the call as JSON on its standard input"""
+    """run this on calls, at most once every 10 s, with the call as JSON on its standard input"""
     log: Annotated[Path, Parameter(metavar="FILE")] = Path("watch.db")
-    """log everything in this file; an older one is continued"""
+    """log everything in this file; an existing log is continued"""
     replay: Annotated[Path | None, Parameter(metavar="LOG")] = None
     """show what happened instead; runs no agents"""
 
@@ -86,7 +86,7 @@ class ServerOptions:
     remote: bool = False
     """agents elsewhere may report"""
     port: int = 8718
-    """0 takes any free one"""
+    """0 picks any free port"""
     host: str = "127.0.0.1"
     """the default is reachable from this machine only; with another one, people need a token"""
     token_file: Annotated[Path | None, Parameter(metavar="FILE")] = None

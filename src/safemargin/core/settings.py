@@ -80,7 +80,7 @@ class Settings:
         n_values = tuple(int(n) for n in given) if whole else ()
         _require(
             len(n_values) > 0 and n_values[0] >= 1 and list(n_values) == sorted(set(n_values)),
-            f"n_values must be increasing whole numbers from 1 on, got {given}",
+            f"n_values must be increasing whole numbers, starting at 1 or above, got {given}",
         )
         for name in ("gamma", "horizon_error", "sampling_confidence"):
             value = getattr(self, name)

@@ -1,4 +1,4 @@
-"""Short clips around the moments of lowest margin, and a contact sheet of them all."""
+"""Short clips around the moments with the lowest margins, and a contact sheet of them all."""
 
 from __future__ import annotations
 

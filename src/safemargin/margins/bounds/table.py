@@ -110,7 +110,9 @@ def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
     values = list(n_values)
     whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in values)
     if not (values and whole and values[0] >= 1 and values == sorted(set(values))):
-        raise InvalidInput(f"n_values must be increasing whole numbers from 1 on, got {values}")
+        raise InvalidInput(
+            f"n_values must be increasing whole numbers, starting at 1 or above, got {values}"
+        )
     return tuple(int(n) for n in values)
 
 
