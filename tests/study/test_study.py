@@ -153,9 +153,7 @@ def test_a_stochastic_study_does_not_depend_on_workers_either(tmp_path: Path) ->
 DRIVER = """
 import sys
 sys.path[:0] = [sys.argv[2]]
-from helpers.studies import POLICY
 from helpers.studies import create
-from helpers.worlds import make_branching
 with create(sys.argv[1]) as study:
     study.collect(natural=14, spread=12, workers=2)
 """

@@ -14,6 +14,9 @@ from safemargin.policies.base import Policy, ScoreKind
 NORMALIZED = "normalized"
 """The scheme of 'normalized:STATISTICS:MODEL.zip', which is how a study remembers --normalize."""
 
+NO_STATISTICS = "none"
+"""Given instead of a file of statistics: the policy was not trained under VecNormalize."""
+
 FORMS = (
     "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute' "
     "or 'zoo:NAME'"
@@ -54,7 +57,7 @@ def normalized(policy: Any, statistics: Any) -> Any:
     A policy or statistics that are not named by text leave the policy as it is.
     """
     if statistics is False:
-        statistics = "none"
+        statistics = NO_STATISTICS
     if isinstance(policy, str | Path) and isinstance(statistics, str | Path):
         return f"{NORMALIZED}:{statistics}:{policy}"
     return policy

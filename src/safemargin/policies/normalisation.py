@@ -14,14 +14,12 @@ import numpy as np
 from safemargin.errors import InvalidInput, MissingExtra
 from safemargin.policies.base import Observations
 from safemargin.policies.identity import weights_identity
+from safemargin.policies.loading import NO_STATISTICS
 
 try:
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 except ImportError as error:
     raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
-
-NONE = "none"
-"""Given instead of a file: the policy was not trained under VecNormalize."""
 
 
 class Normalisation:
@@ -100,7 +98,7 @@ def refuse_forgotten(path: Path) -> None:
             f"policy {path}: {found[0]} lies beside it, so it was probably trained under "
             f"VecNormalize and would act differently without it; add --normalize {found[0]} "
             f"(in Python: normalize={str(found[0])!r}) if that file belongs to it, or "
-            f"--normalize {NONE} if it was trained without"
+            f"--normalize {NO_STATISTICS} if it was trained without"
         )
 
 

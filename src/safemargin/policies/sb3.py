@@ -20,8 +20,8 @@ from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_m
 from safemargin.policies.base import Memory, NotNormalised, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
+from safemargin.policies.loading import NO_STATISTICS
 from safemargin.policies.normalisation import (
-    NONE,
     Normalisation,
     load_normalisation,
     refuse_forgotten,
@@ -135,7 +135,7 @@ class Sb3Policy(BatchedPolicy):
                     stacklevel=3,
                 )
             return None
-        if given is False or given == NONE:
+        if given is False or given == NO_STATISTICS:
             return None
         if isinstance(given, str | Path):
             found = load_normalisation(

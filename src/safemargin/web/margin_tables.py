@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from safemargin.core.plain import plain_values
 from safemargin.errors import SafemarginError
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins
@@ -96,14 +96,5 @@ def _table(margins: Margins) -> dict[str, Any]:
         "bounded": bound.unbounded < 1,
         "notes": list(margins.notes),
         "grid": rows.tolist(),
-        "upper": finite(bound.upper.tolist()),
+        "upper": plain_values(bound.upper.tolist()),
     }
-
-
-def finite(value: Any) -> Any:
-    """Replace infinity and NaN, which JSON does not have, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: finite(item) for name, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

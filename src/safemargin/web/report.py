@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from safemargin.core.files import written_whole
+from safemargin.core.plain import plain_values
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
 from safemargin.core.text import duration, readable
@@ -26,7 +27,7 @@ from safemargin.study.plot_info import KdeInfo, kde_info
 from safemargin.study.status import Status
 from safemargin.study.study import Study
 from safemargin.validation.comparison import Comparison
-from safemargin.web.margin_tables import MarginTables, finite, margin_tables
+from safemargin.web.margin_tables import MarginTables, margin_tables
 from safemargin.web.pages import page, plotly_script
 
 Found = TypeVar("Found")
@@ -153,7 +154,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
 def report_page(info: ReportInfo, plotly: str) -> str:
     """Return the page with all scripts, styles, numbers and pictures inside."""
     # No '<' in the data: it could end the script element.
-    data = json.dumps(finite(info.to_dict()), allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(plain_values(info.to_dict()), allow_nan=False).replace("<", "\\u003c")
     parts = {
         "STYLE": page("style.css") + page("report.css"),
         "PLOTLY": plotly,
