@@ -23,6 +23,8 @@ from safemargin.cli import (  # noqa: F401
 from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 
+STOPPED = "stopped; everything finished so far is kept, run the same command again to continue"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
@@ -40,11 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(_usage_error(error), as_json="--json" in words)
     except SafemarginError as error:
         return _fail(error, as_json="--json" in words)
-    except KeyboardInterrupt:
-        print(
-            "\nstopped; everything finished so far is kept, run the same command again to continue",
-            file=sys.stderr,
-        )
+    except KeyboardInterrupt as error:  # see `on_ctrl_c`
+        print(f"\n{str(error) or STOPPED}", file=sys.stderr)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit) as error:  # e.g. `safemargin status … | head`
         pipe = error.__context__ if isinstance(error, SystemExit) else error  # rich exits itself

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from safemargin.cli.options import BUNDLED, OK, Json, Output, app, print_json
+from safemargin.cli.options import BUNDLED, Json, Output, app, print_json
 from safemargin.errors import InvalidInput
 
 
@@ -18,7 +18,7 @@ def zoo(
     /,
     *,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List the bundled agents, or show one of them.
 
     For example:
@@ -45,13 +45,12 @@ def zoo(
         print_json([summary(card) for card in zoo_agents()])
     else:
         print_agents(zoo_agents())
-    return OK
 
 
 @app.command(group=BUNDLED)
 def demo(
     *, output: Output = Path("runs/demo"), workers: int | None = None, as_json: Json = False
-) -> int:
+) -> None:
     """Run a small study of a bundled agent, from episodes to pictures.
 
     Args:
@@ -61,4 +60,3 @@ def demo(
     from safemargin.cli.demo import run
 
     run(output, workers=workers, as_json=as_json)
-    return OK

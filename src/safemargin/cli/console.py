@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -30,6 +30,7 @@ from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins
 from safemargin.study.plays import FewPlays
+from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
 
 AT_ONCE = (FewPlays, UnlikeTraining)
@@ -69,38 +70,22 @@ class ProgressBar:
             disable=not self._live,
             speed_estimate_period=120,
         )
-        self._task: TaskID | None = None
         self._name = ""
         self._total = self._done = self._done_at_start = self._steps = 0
         self._started = self._printed = time.monotonic()
 
     def __enter__(self) -> ProgressBar:
-        self._bars.start()
-        self._warnings = warnings.catch_warnings()
-        self._warnings.__enter__()
-        for category in AT_ONCE:
-            warnings.simplefilter("always", category)
-        self._show_warning = warnings.showwarning
-        warnings.showwarning = self._warned
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._bars)
+            stack.enter_context(warnings.catch_warnings())
+            for category in AT_ONCE:
+                warnings.simplefilter("always", category)
+            warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
+            self._close = stack.pop_all().close
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._warnings.__exit__(kind, error, trace)
-        self._bars.stop()
-
-    def _warned(
-        self, message: Warning | str, category: type[Warning], *where: Any, **more: Any
-    ) -> None:
-        """Show at once, as a note, what matters before hours are spent."""
-        if issubclass(category, AT_ONCE):
-            print_note(str(message))
-        else:
-            self._show_warning(message, category, *where, **more)
+    def __exit__(self, *exception: object) -> None:
+        self._close()
 
     def stage(self, name: str, *, total: int, done: int) -> None:
         """Start a stage, or change the total of the current one."""
@@ -108,12 +93,9 @@ class ProgressBar:
             self._name, self._steps = name, 0
             self._started = self._printed = time.monotonic()
             self._done_at_start = done
-            self._task = self._bars.add_task(
-                STAGES.get(name, name), total=total, completed=done, speed=""
-            )
+            self._task = self._bars.add_task(STAGES.get(name, name), total=total, speed="")
         self._total, self._done = total, done
-        if self._task is not None:
-            self._bars.update(self._task, total=total, completed=done)
+        self._bars.update(self._task, total=total, completed=done)
 
     def advance(self, steps: int) -> None:
         """Count one more finished piece of the stage, which took this many simulator steps."""
@@ -121,8 +103,7 @@ class ProgressBar:
         self._steps += steps
         elapsed = max(time.monotonic() - self._started, 1e-9)
         speed = f"{self._steps / elapsed:,.0f} steps/s" if self._steps else ""
-        if self._task is not None:
-            self._bars.update(self._task, advance=1, speed=speed)
+        self._bars.update(self._task, advance=1, speed=speed)
         if (
             not self._live
             and self._total > 1
@@ -130,13 +111,19 @@ class ProgressBar:
         ):
             self._printed = time.monotonic()
             left = elapsed / (self._done - self._done_at_start) * (self._total - self._done)
-            print(
-                f"{STAGES.get(self._name, self._name)}: {self._done} of {self._total}, "
-                + (f"{speed}, " if speed else "")
-                + f"about {duration(left)} left",
-                file=sys.stderr,
-                flush=True,
-            )
+            speed = f"{speed}, " if speed else ""
+            what = f"{STAGES.get(self._name, self._name)}: {self._done} of {self._total}"
+            print(f"{what}, {speed}about {duration(left)} left", file=sys.stderr, flush=True)
+
+
+def _show_warning(
+    usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any
+) -> None:
+    """Show at once, as a note, what matters before hours are spent."""
+    if issubclass(category, AT_ONCE):
+        print_note(str(message))
+    else:
+        usual(message, category, *where)
 
 
 @contextlib.contextmanager
@@ -154,17 +141,40 @@ def warnings_as_notes() -> Iterator[None]:
             )
 
 
-def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table on standard output; as plain text if that is not a terminal."""
+@contextlib.contextmanager
+def study_to_judge(path: Path) -> Iterator[Study]:
+    """Open a study, and note on standard error what its data do not allow or what is missing."""
+    with Study.open(path) as study, warnings_as_notes():
+        yield study
+        left = study.status().estimates_left
+        if left:
+            print_note(
+                f"the study is not finished ({left:,} estimates are left); "
+                "only moments measured for every n are used"
+            )
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table on standard output; as plain text if that is not a terminal.
+
+    A cell may be text, a whole number, a number to show with three decimals, or None: a dash.
+    """
     table = Table(title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(as_cell, row))
     console = Console()
     if not console.is_terminal:  # no terminal, no width: never cut a column
         console = Console(width=max(console.width, 200))
     console.print(table)
+
+
+def as_cell(value: Any, form: str = ".3f") -> str:
+    """Write a cell of a table; the form is that of numbers with decimals."""
+    if value is None:
+        return "–"
+    return format(value, form) if isinstance(value, float) else str(value)
 
 
 def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -> None:

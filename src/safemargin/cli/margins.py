@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from safemargin.cli.options import (
     MARGINS,
-    OK,
     Confidence,
     Estimand,
     FitOptions,
@@ -18,9 +17,10 @@ from safemargin.cli.options import (
     Output,
     StudyFolder,
     app,
+    print_answer,
     print_json,
     print_note,
-    warn_if_unfinished,
+    print_written,
 )
 from safemargin.errors import InvalidInput
 
@@ -34,7 +34,7 @@ def fit(
     fit: FitOptions = FitOptions(),
     tolerance: Numbers | None = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Fit safety margins to a study.
 
     For example:
@@ -45,14 +45,12 @@ def fit(
         output: the file to write; an older one is replaced
         tolerance: the rows of the table that is printed, in reward units
     """
-    from safemargin.cli.console import print_margins, warnings_as_notes
-    from safemargin.study.study import Study
+    from safemargin.cli.console import print_margins, study_to_judge
 
     if tolerance is not None and not all(each >= 0 for each in tolerance):
         raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerance):g}")
-    with Study.open(study) as opened, warnings_as_notes():
+    with study_to_judge(study) as opened:
         margins = opened.fit(**vars(fit))
-        warn_if_unfinished(opened)
         margins.save(output)
     for note in () if margins.bound.unbounded else margins.notes:
         print_note(note)
@@ -61,7 +59,6 @@ def fit(
     else:
         print_margins(margins, tolerance)
         print(f"\nwrote {output}")
-    return OK
 
 
 @app.command(group=MARGINS)
@@ -73,7 +70,7 @@ def margin(
     tolerance: float,
     above: Literal["zero", "nearest", "error"] = "zero",
     as_json: Json = False,
-) -> int:
+) -> None:
     """Look up one safety margin.
 
     For example:
@@ -94,20 +91,10 @@ def margin(
     value = proxy if loaded.bound.looks_at_n else proxy[0]
     found = loaded.lookup(value, tolerance, above=above)
     if as_json:
-        print_json(
-            {
-                "margin": found.margin,
-                "outside": found.outside,
-                "below": found.below,
-                "proxy": value,
-                "proxy_name": loaded.proxy,
-                "tolerance": tolerance,
-                "confidence": loaded.confidence,
-                "method": loaded.method,
-                "estimand": loaded.estimand,
-            }
-        )
-        return OK
+        asked = {"proxy": value, "proxy_name": loaded.proxy, "tolerance": tolerance}
+        about = {name: getattr(loaded, name) for name in ("confidence", "method", "estimand")}
+        print_json({**vars(found), **asked, **about})
+        return
     print(found.margin)
     if found.outside:
         treated = "the last bin was used"
@@ -117,7 +104,6 @@ def margin(
             f"{loaded.proxy} {max(proxy):g} lies above {loaded.highest_proxy:g}, "
             f"the highest these margins were fitted on; {treated}"
         )
-    return OK
 
 
 @app.command(group=MARGINS)
@@ -128,24 +114,19 @@ def validate(
     fit: FitOptions = FitOptions(),
     tolerance: Numbers | None = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Check on held-out moments whether the margins hold.
 
     Args:
         tolerance: losses you accept, in reward units
     """
+    from safemargin.cli.console import study_to_judge
     from safemargin.cli.show_validation import print_validation
-    from safemargin.study.study import Study
 
     _check_tolerances(tolerance)
-    with Study.open(study) as opened:
+    with study_to_judge(study) as opened:
         validation = opened.validate(**vars(fit), tolerances=tolerance)
-        warn_if_unfinished(opened)
-    if as_json:
-        print_json(validation.to_dict())
-    else:
-        print_validation(validation)
-    return OK
+    print_answer(validation, print_validation, as_json=as_json)
 
 
 @app.command(group=MARGINS)
@@ -158,7 +139,7 @@ def compare(
     estimand: Estimand = "mean",
     tolerance: Numbers | None = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Compare all methods and proxies of a study, and name the best.
 
     The comparison is a cross-validation on natural moments. The winner grants the largest mean
@@ -172,21 +153,15 @@ def compare(
         proxy: proxies to compare (default: all of the study)
         tolerance: losses you accept, in reward units
     """
-    from safemargin.cli.console import ProgressBar
+    from safemargin.cli.console import ProgressBar, study_to_judge
     from safemargin.cli.show_validation import print_comparison
-    from safemargin.study.study import Study
 
     _check_tolerances(tolerance)
-    with Study.open(study) as opened, ProgressBar() as progress:
+    with study_to_judge(study) as opened, ProgressBar() as progress:
         comparison = opened.compare(
             confidence, tolerances=tolerance, proxies=proxy, estimand=estimand, progress=progress
         )
-        warn_if_unfinished(opened)
-    if as_json:
-        print_json(comparison.to_dict())
-    else:
-        print_comparison(comparison)
-    return OK
+    print_answer(comparison, print_comparison, as_json=as_json)
 
 
 def _check_tolerances(tolerances: list[float] | None) -> None:
@@ -203,25 +178,18 @@ def plot(
     format: Literal["png", "svg", "pdf"] = "png",
     fit: FitOptions = FitOptions(),
     as_json: Json = False,
-) -> int:
+) -> None:
     """Draw densities, margins and proxies of a study.
 
     Args:
         output: the folder to write to
         format: the format of the pictures
     """
-    from safemargin.cli.console import warnings_as_notes
-    from safemargin.study.study import Study
+    from safemargin.cli.console import study_to_judge
 
-    with Study.open(study) as opened, warnings_as_notes():
+    with study_to_judge(study) as opened:
         written = opened.plot(output, **vars(fit), picture_format=format)
-        warn_if_unfinished(opened)
-    if as_json:
-        print_json({"figures": [str(path) for path in written]})
-    else:
-        for path in written:
-            print(path)
-    return OK
+    print_written({"figures": [str(path) for path in written]}, written, as_json=as_json)
 
 
 @app.command(group=MARGINS)
@@ -233,7 +201,7 @@ def export(
     steps: bool = False,
     episodes: Annotated[int | None, Parameter(metavar="K")] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Write a study's tuples, or the steps of its episodes, as a table.
 
     The view `tuples` of STUDY/study.db holds the table of tuples, too:
@@ -254,8 +222,4 @@ def export(
 
     with Study.open(study) as opened:
         written = opened.export(output, steps=steps, episodes=episodes)
-    if as_json:
-        print_json({"table": str(written)})
-    else:
-        print(written)
-    return OK
+    print_written({"table": str(written)}, [written], as_json=as_json)

@@ -17,8 +17,7 @@ from safemargin.cli.options import (
     Output,
     StudyFolder,
     app,
-    print_json,
-    warn_if_unfinished,
+    print_answer,
 )
 
 
@@ -56,11 +55,11 @@ def simulate_oversight(
         agents: number of agents watched at once
         output: draw it as well, into a .png, .svg or .pdf file
     """
-    from safemargin.cli.console import warnings_as_notes
+    from safemargin.cli.console import study_to_judge
+    from safemargin.cli.show_attention import print_attention
     from safemargin.monitor.simulation import simulate_oversight
-    from safemargin.study.study import Study
 
-    with Study.open(study) as opened, warnings_as_notes():
+    with study_to_judge(study) as opened:
         attention = simulate_oversight(
             opened,
             budget=budget,
@@ -70,20 +69,14 @@ def simulate_oversight(
             agents=agents,
             **vars(fit),
         )
-        warn_if_unfinished(opened)
-    from safemargin.cli.show_attention import print_attention
-
     if output is not None:
         from safemargin.monitor.attention_plot import attention_figure
         from safemargin.study.plots import save_figure
 
         save_figure(attention_figure(attention), output)
-    if as_json:
-        print_json(attention.to_dict())
-    else:
-        print_attention(attention)
-        if output is not None:
-            print(f"wrote {output}")
+    print_answer(attention, print_attention, as_json=as_json)
+    if output is not None and not as_json:
+        print(f"wrote {output}")
     if budget is not None and not any(attention.choices):
         print(
             f"safemargin: no threshold keeps within {budget:g} of decisions at these tolerances",

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from safemargin.cli.options import (
-    INTERRUPTED,
     LOOK,
     OK,
     Json,
     Output,
     StudyFolder,
     app,
-    print_json,
-    print_note,
+    on_ctrl_c,
+    print_written,
+    serve_page,
 )
 from safemargin.errors import InvalidInput
 
@@ -30,6 +29,7 @@ Trust = Annotated[
 
 
 @app.command(group=LOOK)
+@on_ctrl_c("stopped; no report was written")
 def report(
     study: StudyFolder,
     /,
@@ -38,7 +38,7 @@ def report(
     top: Annotated[int, Parameter(metavar="K")] = 10,
     trust: Trust = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Write what a study found as one self-contained, interactive HTML file.
 
     The file needs no network: mail it to a colleague.
@@ -51,21 +51,18 @@ def report(
         output: the file to write; an older one is replaced
         top: how many of the most critical moments to show
     """
-    try:
-        from safemargin.cli.console import ProgressBar
-        from safemargin.study.study import Study
-        from safemargin.web.report import write_report
+    from safemargin.cli.console import ProgressBar
+    from safemargin.study.study import Study
+    from safemargin.web.report import write_report
 
-        with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
-            written = write_report(opened, output, top=top, progress=progress)
-    except KeyboardInterrupt:
-        return _stopped("no report was written")
+    with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+        written = write_report(opened, output, top=top, progress=progress)
     found = {"report": str(written.path), "notes": list(written.notes)}
-    _show_written(found, [written.path], as_json=as_json)
-    return OK
+    print_written(found, [written.path], as_json=as_json)
 
 
 @app.command(group=LOOK)
+@on_ctrl_c("stopped")
 def explore(
     study: StudyFolder,
     /,
@@ -78,7 +75,7 @@ def explore(
     no_browser: bool = False,
     trust: Trust = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Look at a study's episodes, step by step, on a local web page.
 
     Opens at the most critical step of all within the range of measured proxies; if the
@@ -105,52 +102,39 @@ def explore(
         raise InvalidInput(f"a seed is 0 or more, got {seed}")
     if step is not None and episode is None and seed is None:
         raise InvalidInput("--step needs the episode it is a step of: --episode or --seed")
-    try:
-        from safemargin.replay.recordings import Recordings
-        from safemargin.study.study import Study
-        from safemargin.web.entrance import HOSTS
-        from safemargin.web.explorer import create_app
-        from safemargin.web.server import listen
+    from safemargin.replay.recordings import Recordings
+    from safemargin.study.study import Study
+    from safemargin.web.entrance import HOSTS
+    from safemargin.web.explorer import create_app
+    from safemargin.web.server import listen
 
-        with Study.open(study, trust=trust) as opened, listen(host, port) as bound:
-            opened.require_trust()
-            recordings = Recordings(opened)
-            name = None
-            if seed is not None:
-                print(f"running an episode from seed {seed} …", file=sys.stderr)
-                name = recordings.run_seed(seed)
-            elif episode is not None:
-                name = recordings.find(episode)
-            hosts = HOSTS if host in HOSTS else ("*",)
-            page = create_app(opened, recordings=recordings, episode=name, step=step, hosts=hosts)
-            _serve(page, bound, browser=not no_browser, as_json=as_json)
-    except KeyboardInterrupt:  # before there was a page
-        return _stopped()
-    return OK
-
-
-def _serve(page: Any, bound: Any, *, browser: bool, as_json: bool) -> None:
-    from safemargin.web.server import serve
-
-    def started(address: str) -> None:
-        if as_json:
-            print(json.dumps({"address": address}), flush=True)
-        else:
-            print(f"the explorer is at {address}  (Ctrl-C ends it)", flush=True)
-
-    try:
-        serve(page, bound, browser=browser, started=started, ending=page.state.stop)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-    if not page.state.ended:
-        # A library is in the midst of something in the background that cannot be interrupted and
-        # would be torn apart with the interpreter; nothing of it is to be kept.
-        for output in (sys.stdout, sys.stderr):
-            output.flush()
-        os._exit(OK)
+    with Study.open(study, trust=trust) as opened, listen(host, port) as bound:
+        opened.require_trust()
+        recordings = Recordings(opened)
+        name = None
+        if seed is not None:
+            print(f"running an episode from seed {seed} …", file=sys.stderr)
+            name = recordings.run_seed(seed)
+        elif episode is not None:
+            name = recordings.find(episode)
+        hosts = HOSTS if host in HOSTS else ("*",)
+        page = create_app(opened, recordings=recordings, episode=name, step=step, hosts=hosts)
+        serve_page(
+            *(page, bound, "the explorer"),
+            browser=not no_browser,
+            as_json=as_json,
+            ending=page.state.stop,
+        )
+        if not page.state.ended:
+            # A library is in the midst of something in the background that cannot be interrupted
+            # and would be torn apart with the interpreter; nothing of it is to be kept.
+            for output in (sys.stdout, sys.stderr):
+                output.flush()
+            os._exit(OK)
 
 
 @app.command(group=LOOK)
+@on_ctrl_c("stopped; the clips that were finished are kept")
 def highlights(
     study: StudyFolder,
     /,
@@ -162,7 +146,7 @@ def highlights(
     apart: int = 60,
     trust: Trust = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Write short videos around the moments with the lowest margins, and a contact sheet.
 
     For example:
@@ -176,44 +160,24 @@ def highlights(
         confidence: confidence of the margins
         apart: the minimum number of steps between two moments of one episode
     """
-    try:
-        from safemargin.cli.console import ProgressBar
-        from safemargin.replay.highlights import write_highlights
-        from safemargin.study.study import Study
+    from safemargin.cli.console import ProgressBar
+    from safemargin.replay.highlights import write_highlights
+    from safemargin.study.study import Study
 
-        with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
-            written = write_highlights(
-                opened,
-                output,
-                top=top,
-                tolerance=tolerance,
-                confidence=confidence,
-                apart=apart,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        return _stopped("the clips that were finished are kept")
+    with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+        written = write_highlights(
+            opened,
+            output,
+            top=top,
+            tolerance=tolerance,
+            confidence=confidence,
+            apart=apart,
+            progress=progress,
+        )
     found = {
         "clips": [str(path) for path in written.clips],
         "contact_sheet": str(written.contact_sheet),
         "moments": [highlight.to_dict() for highlight in written.moments],
         "notes": list(written.notes),
     }
-    _show_written(found, [*written.clips, written.contact_sheet], as_json=as_json)
-    return OK
-
-
-def _stopped(what: str = "") -> int:
-    print("\nstopped" + (f"; {what}" if what else ""), file=sys.stderr)
-    return INTERRUPTED
-
-
-def _show_written(found: dict[str, Any], paths: list[Path], *, as_json: bool) -> None:
-    """Print what was written as JSON or as one path a line, with notes on standard error."""
-    if as_json:
-        print_json(found)
-        return
-    for note in found["notes"]:
-        print_note(note)
-    for path in paths:
-        print(path)
+    print_written(found, [*written.clips, written.contact_sheet], as_json=as_json)

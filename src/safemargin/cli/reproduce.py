@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from safemargin.cli.options import BUNDLED, OK, Json, Output, app, print_json
+from safemargin.cli.options import BUNDLED, Json, Output, app, print_json
 
 
 @app.command(group=BUNDLED)
@@ -22,7 +23,7 @@ def reproduce(
     tables: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     machine: Annotated[str | None, Parameter(metavar="TEXT")] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Repeat a study of the paper with the bundled agents, or continue it.
 
     Without NAME, lists the studies and how far along each is. Run the same command again to
@@ -49,7 +50,7 @@ def reproduce(
 
     if name is None:
         _list(output, as_json=as_json)
-        return OK
+        return
     paper = paper_study(name)
     folder = output / paper.name
     with ProgressBar() as progress, begin(paper, folder, progress) as study:
@@ -63,32 +64,31 @@ def reproduce(
         status = study.status()
     if as_json:
         print_json({"study": str(folder), "tables": str(written), **status.to_dict()})
-    else:
-        print(
-            f"{paper.name}: {status.moments['natural']} natural and {status.moments['spread']} "
-            f"spread moments, {status.distinct_moments} distinct"
-        )
-        print(written)
-    return OK
+        return
+    print(
+        f"{paper.name}: {status.moments['natural']} natural and {status.moments['spread']} "
+        f"spread moments, {status.distinct_moments} distinct"
+    )
+    print(written)
 
 
 def _list(folder: Path, *, as_json: bool) -> None:
     """Print the paper's studies, and how far each is."""
     from safemargin.cli.console import print_table
     from safemargin.cli.paper_studies import PAPER_STUDIES
+    from safemargin.core.records import PHASES
     from safemargin.study.store import DATABASE
     from safemargin.study.study import Study
 
     rows: list[dict[str, Any]] = []
     for paper in PAPER_STUDIES.values():
-        moments = {"natural": 0, "spread": 0}
+        moments: Mapping[str, int] = dict.fromkeys(PHASES, 0)
         if (folder / paper.name / DATABASE).exists():
             with Study.open(folder / paper.name) as study:
-                moments = dict(study.status().moments)
+                moments = study.status().moments
         wanted = {"natural": paper.natural, "spread": paper.spread}
-        rows.append(
-            {"name": paper.name, "purpose": paper.purpose, "moments": moments, "wanted": wanted}
-        )
+        about = {"name": paper.name, "purpose": paper.purpose}
+        rows.append({**about, "moments": moments, "wanted": wanted})
     if as_json:
         print_json(rows)
         return
@@ -96,11 +96,11 @@ def _list(folder: Path, *, as_json: bool) -> None:
         f"The paper's studies, in {folder}",
         ["name", "natural", "spread", "what"],
         [
-            [
+            (
                 row["name"],
-                *(f"{row['moments'][phase]} of {row['wanted'][phase]}" for phase in row["wanted"]),
+                *(f"{row['moments'][phase]} of {row['wanted'][phase]}" for phase in PHASES),
                 row["purpose"],
-            ]
+            )
             for row in rows
         ],
     )

@@ -21,6 +21,8 @@ from safemargin.cli.options import (
     WholeNumbers,
     app,
     group,
+    on_ctrl_c,
+    print_answer,
     print_json,
 )
 from safemargin.core.settings import (
@@ -212,31 +214,21 @@ def _plan(plan: PlanOptions, *where: Any, as_json: bool, **options: Any) -> int:
     from safemargin.cli.show_plan import print_plan
     from safemargin.study.planning import plan_study
 
-    try:
-        with ProgressBar() as progress:
-            found = plan_study(
-                *where,
-                **options,
-                moments=plan.plan_moments,
-                seconds=plan.plan_seconds,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        print("\nstopped before a moment was measured, so there is no plan", file=sys.stderr)
-        return INTERRUPTED
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        print_plan(found)
+    options |= {"moments": plan.plan_moments, "seconds": plan.plan_seconds}
+    with (
+        on_ctrl_c("stopped before a moment was measured, so there is no plan"),
+        ProgressBar() as progress,
+    ):
+        found = plan_study(*where, **options, progress=progress)
+    print_answer(found, print_plan, as_json=as_json)
     return INTERRUPTED if found.interrupted else OK
 
 
 @app.command(group=MEASURE)
-def status(study: StudyFolder, /, *, as_json: Json = False) -> int:
+def status(study: StudyFolder, /, *, as_json: Json = False) -> None:
     """Show what is in a study, what is left to measure, and how long it will take."""
     from safemargin.cli.show_status import show_status
     from safemargin.study.study import Study
 
     with Study.open(study) as opened:
         show_status(opened, as_json=as_json)
-    return OK

@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from safemargin.cli.options import (
-    INTERRUPTED,
-    OK,
     OVERSEE,
     EnvironmentOptions,
     Json,
     app,
     group,
+    on_ctrl_c,
     print_json,
 )
 from safemargin.errors import InvalidInput
@@ -95,16 +94,24 @@ class ServerOptions:
     """only print the page's address"""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """Everything that `safemargin watch` was asked to do."""
+
+    agents: AgentOptions = AgentOptions()
+    made_with: Annotated[EnvironmentOptions, Parameter(group=AGENTS_HERE)] = EnvironmentOptions()
+    calls: CallOptions = CallOptions()
+    people: PeopleOptions = PeopleOptions()
+    server: ServerOptions = ServerOptions()
+    as_json: Json = False
+
+
 @app.command(group=OVERSEE)
+@on_ctrl_c("stopped")
 def watch(
-    *files: Annotated[str, Parameter(name="POLICY MARGINS")],
-    agents: AgentOptions = AgentOptions(),
-    made_with: Annotated[EnvironmentOptions, Parameter(group=AGENTS_HERE)] = EnvironmentOptions(),
-    calls: CallOptions = CallOptions(),
-    people: PeopleOptions = PeopleOptions(),
-    server: ServerOptions = ServerOptions(),
-    as_json: Json = False,
-) -> int:
+    *files: Annotated[str, Parameter(name="POLICY MARGINS")], asked: WatchOptions = WatchOptions()
+) -> None:
     """Watch a fleet of agents on a local web page, and take over where it matters.
 
     The page shows every agent with its margin, the lowest first; those below --call-at call you.
@@ -128,18 +135,12 @@ def watch(
         files: the policy to run here and its margins file; with --remote, a margins file for
             agents that report scores only, or nothing
     """
-    try:
-        from safemargin.cli.fleet import WatchOptions, replay_log, run_fleet
+    from safemargin.cli.fleet import replay_log, run_fleet
 
-        asked = WatchOptions(files, agents, made_with, calls, people, server, as_json)
-        if people.replay is None:
-            run_fleet(asked)
-        else:
-            replay_log(asked, people.replay)
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        return INTERRUPTED
-    return OK
+    if asked.people.replay is None:
+        run_fleet(files, asked)
+    else:
+        replay_log(files, asked, asked.people.replay)
 
 
 @app.command(group=OVERSEE)
@@ -149,7 +150,7 @@ def audit(
     *,
     agent: Annotated[str | None, Parameter(metavar="NAME")] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Print the log of a watched fleet, and check that nothing was altered.
 
     For example:
@@ -170,10 +171,9 @@ def audit(
         raise InvalidInput(f"{log} has no entry of an agent {agent!r}")
     if as_json:
         print_json({"entries": [entry.to_dict() for entry in entries], "whole": True})
-        return OK
+        return
     for entry in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time))
         step = "" if entry.step is None else f"{entry.episode}/{entry.step}"
         print(f"{entry.id:>6}  {when}  {step:>8}  {entry.text}")
     print(f"{count:,} entries; none was altered or is missing in between", file=sys.stderr)
-    return OK
