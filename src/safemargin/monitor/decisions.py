@@ -173,16 +173,9 @@ class Decisions:
         return len(self.margin)
 
     def __getitem__(self, agent: int) -> Decision:
-        return Decision(
-            int(self.margin[agent]),
-            float(self.proxy[agent]),
-            bool(self.call[agent]),
-            bool(self.began[agent]),
-            bool(self.outside[agent]),
-            bool(self.muted[agent]),
-            self.void,
-            self.rule,
-        )
+        arrays = self.margin, self.proxy, self.call, self.began, self.outside, self.muted
+        values = [array[agent].item() for array in arrays]
+        return Decision._make([*values, self.void, self.rule])
 
     def copy(self) -> Decisions:
         """Return a copy that the monitor's next step leaves alone."""
