@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -32,6 +32,8 @@ from safemargin.margins.lookup import Margins
 from safemargin.study.plays import FewPlays
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
+
+Record = TypeVar("Record")
 
 AT_ONCE = (FewPlays, UnlikeTraining)
 """Warnings that matter before hours are spent."""
@@ -170,11 +172,19 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     console.print(table)
 
 
-def as_cell(value: Any, form: str = ".3f") -> str:
-    """Write a cell of a table; the form is that of numbers with decimals."""
+def print_records(
+    title: str, records: Iterable[Record], *columns: tuple[str, Callable[[Record], Any]]
+) -> None:
+    """Print a table of records; a column is a heading and what its cells show of a record."""
+    headings = [heading for heading, _ in columns]
+    print_table(title, headings, [[show(record) for _, show in columns] for record in records])
+
+
+def as_cell(value: Any) -> str:
+    """Write a cell of a table."""
     if value is None:
         return "–"
-    return format(value, form) if isinstance(value, float) else str(value)
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -> None:
@@ -189,10 +199,7 @@ def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -
         f"Safety margins (confidence {margins.confidence:g}, method {margins.method!r}, "
         f"{ESTIMANDS[margins.estimand]}): how many random actions the agent can afford",
         ["tolerance \\ " + margins.proxy, *distinct(proxies)],
-        [
-            [f"{tolerance:g}", *(str(margin) for margin in margins(proxies, tolerance))]
-            for tolerance in tolerances
-        ],
+        [[f"{tolerance:g}", *margins(proxies, tolerance)] for tolerance in tolerances],
     )
 
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from safemargin.cli.console import print_table
+from safemargin.cli.console import print_records
 from safemargin.core.text import duration
 from safemargin.policies.zoo import zoo_path
 
@@ -32,20 +32,15 @@ def summary(card: Card) -> Card:
 
 def print_agents(cards: Sequence[Card]) -> None:
     """Print all bundled agents, one per row."""
-    print_table(
+    print_records(
         "Bundled agents: use one as zoo:NAME",
-        ["name", "environment", "algorithm", "score ± sd (games)", "observation", "size"],
-        [
-            [
-                card["name"],
-                card["environment"],
-                card["algorithm"],
-                f"{_points(card['mean_score'])} ± {_points(card['score_sd'])} ({card['games']})",
-                card["observation"],
-                file_size(card["size_bytes"]),
-            ]
-            for card in cards
-        ],
+        cards,
+        ("name", lambda card: card["name"]),
+        ("environment", lambda card: card["environment"]),
+        ("algorithm", lambda card: card["algorithm"]),
+        ("score ± sd (games)", lambda card: f"{_score(card)} ({card['games']})"),
+        ("observation", lambda card: card["observation"]),
+        ("size", lambda card: file_size(card["size_bytes"])),
     )
 
 
@@ -75,7 +70,7 @@ def _lines(card: Card) -> Iterator[tuple[str, str]]:
     yield "scores", card["kind"]
     yield (
         "score",
-        f"{_points(card['mean_score'])} ± {_points(card['score_sd'])} over {card['games']} games"
+        f"{_score(card)} over {card['games']} games"
         + (f": {card['score_note']}" if "score_note" in card else ""),
     )
     for choice, result in card.get("evaluation", {}).items():
@@ -94,6 +89,10 @@ def _lines(card: Card) -> Iterator[tuple[str, str]]:
     for note in card.get("notes", []):
         yield "note", note
     yield "use", f"safemargin collect {card['environment']} zoo:{card['name']} -o runs/STUDY"
+
+
+def _score(card: Card) -> str:
+    return f"{_points(card['mean_score'])} ± {_points(card['score_sd'])}"
 
 
 def _evaluation(result: dict[str, Any]) -> str:
