@@ -7,6 +7,7 @@ within `lost_after` seconds and does what `on_lost` says until the server is bac
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -118,16 +119,12 @@ class RemoteOverseer:
         self._episode = self._step = 0
         self._pictured = -math.inf
         self._thread = threading.Thread(target=self._work, name=f"overseer {name}", daemon=True)
-        self._start()
-
-    def _start(self) -> None:
-        """Connect, and wait for the server's answer for `lost_after` seconds at most."""
         try:
             import websockets.sync.client  # noqa: F401
         except ImportError as error:
             raise MissingExtra("a remote overseer", extra="web") from error
         self._thread.start()
-        self._answered.wait(self.lost_after)
+        self._answered.wait(lost_after)
         with self._answering:  # from now on, no refusal is final
             self._answered.set()
         if self._refused is not None:
@@ -152,8 +149,7 @@ class RemoteOverseer:
         picture = None
         if self.wants_picture and getattr(env, "render_mode", None) == "rgb_array":
             picture = env.render()
-        answered, action = self._ask(own, scores, decision, picture)
-        return action if answered else None
+        return self._ask(own, scores, decision, picture)
 
     def decide(
         self,
@@ -169,8 +165,8 @@ class RemoteOverseer:
         judges the `scores`. `picture`: an array [height, width, 3] of bytes, or a JPEG or PNG
         file; it is sent only where `wants_picture`. Raises OverseerLost where the agent must stop.
         """
-        answered, action = self._ask(own, scores, decision, picture)
-        return action if answered and action is not None else own
+        action = self._ask(own, scores, decision, picture)
+        return own if action is None else action
 
     @property
     def wants_picture(self) -> bool:
@@ -202,14 +198,22 @@ class RemoteOverseer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _ask(
-        self, own: Any, scores: Any, decision: Decision | None, picture: Any
-    ) -> tuple[bool, Any]:
-        """Return (True, a person's action), or (False, None) for the agent's own."""
+    def _ask(self, own: Any, scores: Any, decision: Decision | None, picture: Any) -> Any:
+        """Return a person's action, or None for the agent's own."""
         step, self._step = self._step, self._step + 1
-        report = self._report(step, own, scores, decision)
+        report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
+        if scores is not None:
+            report["scores"] = [finite_or_none(value) for value in np.ravel(scores).tolist()]
+        if own is not None:
+            given = np.asarray(own)
+            report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
+        if decision is not None:
+            report |= decision.report()
         if picture is not None and self.wants_picture:
-            self._show(step, picture)
+            from safemargin.monitor.pictures import as_picture
+
+            self._pictured = time.monotonic()
+            self._put(b"P" + step.to_bytes(4, "big") + as_picture(picture))
         reported = self.steering.taken
         self._put(json.dumps({**report, "waits": reported}))
         if decision is not None and decision.began and not reported and self.wait:
@@ -219,7 +223,7 @@ class RemoteOverseer:
                 raise OverseerLost(f"{self.name} must stop: {self.steering.stopped}")
             if self.lost or self._closing.is_set():
                 if self.on_lost == "go-on":
-                    return False, None
+                    return None
                 if self._closing.is_set():
                     raise OverseerLost(f"{self.name} stops: its overseer was closed")
                 if self.on_lost == "stop":
@@ -228,11 +232,11 @@ class RemoteOverseer:
                         f"{self.lost_after:g} s ({self.last_error or 'no answer'})"
                     )
                 if self.hold_action is not None:
-                    return True, self.hold_action
+                    return self.hold_action
                 time.sleep(LOOK_AGAIN)
                 continue
             if not self.steering.taken:
-                return False, None
+                return None
             if not reported:
                 self._put(json.dumps({**report, "waits": True}))
             reported = False
@@ -243,28 +247,9 @@ class RemoteOverseer:
                 patience=REPEAT if self.patience is None else self.patience,
             )
             if answered:
-                return True, action
+                return action
             if self.patience is not None and self.steering.taken and not self.lost:
-                return False, None
-
-    def _report(
-        self, step: int, own: Any, scores: Any, decision: Decision | None
-    ) -> dict[str, Any]:
-        report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
-        if scores is not None:
-            report["scores"] = [finite_or_none(value) for value in np.ravel(scores).tolist()]
-        if own is not None:
-            given = np.asarray(own)
-            report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
-        if decision is not None:
-            report |= decision.report()
-        return report
-
-    def _show(self, step: int, picture: Any) -> None:
-        from safemargin.monitor.pictures import as_picture
-
-        self._pictured = time.monotonic()
-        self._put(b"P" + step.to_bytes(4, "big") + as_picture(picture))
+                return None
 
     def _introduce(self, env: Any, count: int, start: int) -> None:
         from safemargin.monitor.overseers import action_names
@@ -282,11 +267,9 @@ class RemoteOverseer:
                 self._outgoing.put_nowait(message)
                 return
             except queue.Full:
-                try:
+                with contextlib.suppress(queue.Empty):
                     self._outgoing.get_nowait()
                     self.dropped += 1
-                except queue.Empty:
-                    continue
 
     def _forget(self) -> None:
         """Drop what was queued while disconnected: it is of no use to anybody watching now."""
