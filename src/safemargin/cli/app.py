@@ -14,9 +14,7 @@ from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 from safemargin.cli import (  # noqa: F401
     bundled,
     margins,
-    oversight,
     pages,
-    reproduce,
     study,
     watch,
 )

@@ -1,9 +1,10 @@
-"""The commands for what comes with the package: zoo, demo."""
+"""The commands for what comes with the package: zoo, demo, reproduce."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -60,3 +61,98 @@ def demo(
     from safemargin.cli.demo import run
 
     run(output, workers=workers, as_json=as_json)
+
+
+@app.command(group=BUNDLED)
+def reproduce(
+    name: Annotated[str | None, Parameter(name="NAME")] = None,
+    /,
+    *,
+    natural: Annotated[int | None, Parameter(metavar="K")] = None,
+    spread: Annotated[int | None, Parameter(metavar="K")] = None,
+    workers: int | None = None,
+    output: Annotated[Output, Parameter(metavar="FOLDER")] = Path("runs/reproduction"),
+    tables: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
+    machine: Annotated[str | None, Parameter(metavar="TEXT")] = None,
+    as_json: Json = False,
+) -> None:
+    """Repeat a study of the paper with the bundled agents, or continue it.
+
+    Without NAME, lists the studies and how far along each is. Run the same command again to
+    continue after an interruption. Once all moments are measured, FOLDER/NAME/tables holds the
+    data behind the tables and figures; `python reproduction/build.py --studies FOLDER` in the
+    repository draws them.
+
+    For example:
+
+        safemargin reproduce
+        safemargin reproduce beamrider-a3c --natural 500 --spread 500
+
+    Args:
+        name: one of the studies
+        natural: number of natural moments (default: as many as the study names)
+        spread: number of spread moments (default: as many as the study names)
+        workers: number of workers (default: one per core)
+        output: the folder of all these studies
+        tables: write the study's tables here instead
+        machine: how the tables name the machine (default: what can be found out about it)
+    """
+    from safemargin.cli.console import ProgressBar
+    from safemargin.cli.paper_studies import begin, keep_tables, paper_study
+
+    if name is None:
+        _list(output, as_json=as_json)
+        return
+    paper = paper_study(name)
+    folder = output / paper.name
+    with ProgressBar() as progress, begin(paper, folder, progress) as study:
+        study.collect(
+            paper.natural if natural is None else natural,
+            paper.spread if spread is None else spread,
+            workers=workers,
+            progress=progress,
+        )
+        written = keep_tables(study, paper, tables or folder / "tables", machine=machine)
+        status = study.status()
+    if as_json:
+        print_json({"study": str(folder), "tables": str(written), **status.to_dict()})
+        return
+    print(
+        f"{paper.name}: {status.moments['natural']} natural and {status.moments['spread']} "
+        f"spread moments, {status.distinct_moments} distinct"
+    )
+    print(written)
+
+
+def _list(folder: Path, *, as_json: bool) -> None:
+    """Print the paper's studies, and how far each is."""
+    from safemargin.cli.console import print_table
+    from safemargin.cli.paper_studies import PAPER_STUDIES
+    from safemargin.core.records import PHASES
+    from safemargin.study.store import DATABASE
+    from safemargin.study.study import Study
+
+    rows: list[dict[str, Any]] = []
+    for paper in PAPER_STUDIES.values():
+        moments: Mapping[str, int] = dict.fromkeys(PHASES, 0)
+        if (folder / paper.name / DATABASE).exists():
+            with Study.open(folder / paper.name) as study:
+                moments = study.status().moments
+        wanted = {"natural": paper.natural, "spread": paper.spread}
+        about = {"name": paper.name, "purpose": paper.purpose}
+        rows.append({**about, "moments": moments, "wanted": wanted})
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        f"The paper's studies, in {folder}",
+        ["name", "natural", "spread", "what"],
+        [
+            (
+                row["name"],
+                *(f"{row['moments'][phase]} of {row['wanted'][phase]}" for phase in PHASES),
+                row["purpose"],
+            )
+            for row in rows
+        ],
+    )

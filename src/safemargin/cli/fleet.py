@@ -55,43 +55,33 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
     if files:
         margins = Margins.load(files[-1])
         crew = _crew(files, options, margins)
+    people, remote = options.people, options.server.remote
     with contextlib.ExitStack() as stack:
-        notifiers = _notifiers(options.people)
+        notifiers = _notifiers(people)
         for notifier in notifiers:
             stack.callback(_close, notifier)
         # Whatever may be refused comes before the log is made.
         if options.server.token_file is not None:
-            find_token(options.server.token_file, options.people.log)
+            find_token(options.server.token_file, people.log)
         bound = stack.enter_context(listen(options.server.host, options.server.port))
-        log = stack.enter_context(AuditLog(options.people.log, write=True))
+        log = stack.enter_context(AuditLog(people.log, write=True))
         log.check()
-        _serve_fleet(options, bound, log, crew, margins, notifiers)
-
-
-def _serve_fleet(
-    options: WatchOptions,
-    bound: socket,
-    log: AuditLog,
-    crew: Crew | None,
-    margins: Margins | None,
-    notifiers: list[Notifier],
-) -> None:
-    people, remote = options.people, options.server.remote
-    access = Access(find_token(options.server.token_file, people.log), _page_token(options, log))
-    fleet = Fleet(
-        log,
-        make_monitor=None if margins is None else _monitors(options.calls, margins),
-        on_lost=people.on_lost,
-        grace=people.grace,
-        about=_about(options, crew, margins),
-    )
-    fleet.journal.listeners += notifiers
-    hooks: dict[str, Any] = {}
-    if crew is not None:
-        local = LocalAgents(fleet, crew)
-        hooks = {"start": local.start, "stop": local.stop}
-    page = create_fleet_app(fleet, access, hosts=_hosts(options), remote=remote, **hooks)
-    _serve(options, bound, page, "the fleet", access, token=access.token if remote else None)
+        token = find_token(options.server.token_file, people.log)
+        access = Access(token, _page_token(options, log))
+        fleet = Fleet(
+            log,
+            make_monitor=None if margins is None else _monitors(options.calls, margins),
+            on_lost=people.on_lost,
+            grace=people.grace,
+            about=_about(options, crew, margins),
+        )
+        fleet.journal.listeners += notifiers
+        hooks: dict[str, Any] = {}
+        if crew is not None:
+            local = LocalAgents(fleet, crew)
+            hooks = {"start": local.start, "stop": local.stop}
+        page = create_fleet_app(fleet, access, hosts=_hosts(options), remote=remote, **hooks)
+        _serve(options, bound, page, "the fleet", access, token=token if remote else None)
 
 
 def _notifiers(people: PeopleOptions) -> list[Notifier]:

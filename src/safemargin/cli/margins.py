@@ -47,8 +47,7 @@ def fit(
     """
     from safemargin.cli.console import print_margins, study_to_judge
 
-    if tolerance is not None and not all(each >= 0 for each in tolerance):
-        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerance):g}")
+    _check_tolerances(tolerance)
     with study_to_judge(study) as opened:
         margins = opened.fit(**vars(fit))
         margins.save(output)
@@ -166,7 +165,7 @@ def compare(
 
 def _check_tolerances(tolerances: list[float] | None) -> None:
     if tolerances is not None and not all(tolerance >= 0 for tolerance in tolerances):
-        raise InvalidInput(f"the tolerance must be at least 0, got {min(tolerances):g}")
+        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerances):g}")
 
 
 @app.command(group=MARGINS)

@@ -20,14 +20,16 @@ def attention_figure(attention: Attention) -> Figure:
     what = _events_to_draw(attention)
     colours = matplotlib.colormaps[COLOURS]
     count = len(attention.tolerances)
-    named: tuple[list[tuple[float, float]], list[tuple[float, float]]] = [], []
-    for index, tolerance in enumerate(attention.tolerances):
-        rows = [row for row in attention.rows if row.tolerance == tolerance]
-        colour = colours(0.05 + 0.8 * index / max(count - 1, 1))
-        label = f"tolerance {tolerance:g}"
-        per_hour = [row.calls_per_hour for row in rows]
-        _draw(left, rows, per_hour, what, colour, label, named[0])
-        _draw(right, rows, [row.called for row in rows], what, colour, label, named[1])
+    for axes, cost in ((left, "calls_per_hour"), (right, "called")):
+        named: list[tuple[float, float]] = []
+        for index, tolerance in enumerate(attention.tolerances):
+            rows = [row for row in attention.rows if row.tolerance == tolerance]
+            drawn = [(getattr(row, cost), row) for row in rows if getattr(row, cost) > 0]
+            colour = colours(0.05 + 0.8 * index / max(count - 1, 1))
+            _draw(axes, drawn, what, colour, f"tolerance {tolerance:g}", named)
+        axes.set_ylim(-0.03, 1.09)
+        axes.set_xscale("log")
+        axes.margins(x=0.1)
     left.set_xlabel(f"calls an hour ({attention.agents_text}, {attention.rate:g} decisions/s)")
     right.set_xlabel("share of decisions called")
     left.set_ylabel(f"share of {what} caught")
@@ -37,10 +39,6 @@ def attention_figure(attention: Attention) -> Figure:
             f"budget {percent(attention.budget)}", (attention.budget, 0.02), fontsize=8,
             xytext=(4, 0), textcoords="offset points", color="0.3",
         )  # fmt: skip
-    for axes in (left, right):
-        axes.set_ylim(-0.03, 1.09)
-        axes.set_xscale("log")
-        axes.margins(x=0.1)
     handles, labels = left.get_legend_handles_labels()
     (blind,) = left.plot([], [], color="0.5", linestyle=(0, (1, 1.3)), linewidth=1.2)
     if what != "measured loss":
@@ -56,15 +54,13 @@ def attention_figure(attention: Attention) -> Figure:
 
 def _draw(
     axes: Axes,
-    rows: list[AttentionRow],
-    costs: list[float],
+    drawn: list[tuple[float, AttentionRow]],
     what: str,
     colour: tuple[float, float, float, float],
     label: str,
     named: list[tuple[float, float]],
 ) -> None:
-    """Draw one tolerance; `named` holds the positions of the labels drawn so far."""
-    drawn = [(cost, row) for cost, row in zip(costs, rows, strict=True) if cost > 0]
+    """Draw one tolerance: rows and costs. `named` holds the positions of the labels so far."""
     across = [cost for cost, _ in drawn]
     shares = [_share(row, what) for _, row in drawn]
     axes.plot(across, shares, marker="o", markersize=4, color=colour, label=label)

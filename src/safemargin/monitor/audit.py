@@ -245,7 +245,7 @@ class AuditLog:
         rows = self._rows("picture IS NOT NULL", after, agent, page=min(most or 1000, 1000))
         for row in islice(rows, most):
             *fields, details, pictured = row
-            yield Entry(*fields, json.loads(details), bool(pictured))
+            yield Entry(*(*fields, json.loads(details), bool(pictured)))
 
     def picture(self, entry: int) -> bytes | None:
         """Return the picture of an entry, a JPEG or PNG file; None where it has none."""

@@ -119,12 +119,16 @@ class RemoteOverseer:
         self._episode = self._step = 0
         self._pictured = -math.inf
         self._thread = threading.Thread(target=self._work, name=f"overseer {name}", daemon=True)
+        self._start()
+
+    def _start(self) -> None:
+        """Connect, and wait for the server's answer for `lost_after` seconds at most."""
         try:
             import websockets.sync.client  # noqa: F401
         except ImportError as error:
             raise MissingExtra("a remote overseer", extra="web") from error
         self._thread.start()
-        self._answered.wait(lost_after)
+        self._answered.wait(self.lost_after)
         with self._answering:  # from now on, no refusal is final
             self._answered.set()
         if self._refused is not None:
