@@ -48,8 +48,6 @@ class LiveProxy:
         )
         # The paper's proxies, largest − smallest score, avoid NumPy's overhead.
         self._range = not gaussian and self._proxy.function in (q_range, log_prob_range)
-        self._columns: Floats = np.zeros((0, 0))  # [actions, agents]
-        self._least: Floats = np.zeros(0)  # [agents]
 
     def one(self, scores: npt.NDArray[Any]) -> float:
         """Return the proxy of one agent's scores."""
@@ -65,16 +63,10 @@ class LiveProxy:
     def many(self, scores: npt.NDArray[Any], values: Floats) -> None:
         """Write the proxies of many agents' scores into `values` [agents]."""
         if self._range:
-            agents, actions = scores.shape
-            if self._columns.shape != (actions, agents):
-                self._columns = np.empty((actions, agents))
-                self._least = np.empty(agents)
             # One row for each action: contiguous in memory, and in double precision.
-            np.copyto(self._columns, scores.T)
-            np.max(self._columns, axis=0, out=values)
-            np.min(self._columns, axis=0, out=self._least)
+            columns = scores.T.astype(np.float64, order="C")
             with np.errstate(invalid="ignore"):  # ∞ − ∞
-                np.subtract(values, self._least, out=values)
+                np.subtract(columns.max(axis=0), columns.min(axis=0), out=values)
             return
         exact = scores.astype(np.float64)
         usable = np.isfinite(exact).all(axis=tuple(range(1, exact.ndim)))  # [agents]

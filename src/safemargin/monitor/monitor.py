@@ -192,30 +192,21 @@ class Monitor:
 
     def _step_many(self, scores: npt.NDArray[Any]) -> Decisions:
         rule, out = self.rule, self._decisions
-        on, silent, wanted, limit = self._calling, self._silences, self._wanted, self._limits
+        on, silent = self._calling, self._silences
         self._proxy.many(scores, out.proxy)
-        usable = np.isfinite(out.proxy, out=self._usable)
-        np.logical_not(usable, out=self._unusable)
-        np.copyto(out.proxy, np.nan, where=self._unusable)
+        usable = np.isfinite(out.proxy)
+        out.proxy[~usable] = np.nan
         indices = np.searchsorted(self._edges, out.proxy, side="right")
-        np.take(self._table, indices, out=out.margin)
-        np.equal(indices, 0, out=out.outside)
-        np.logical_or(out.outside, indices == len(self._edges), out=out.outside)
-        limit.fill(rule.call_at)
-        np.copyto(limit, rule.release_at, where=on)
-        np.less(out.margin, limit, out=wanted)
-        np.greater(silent, 0, out=out.muted)
-        np.logical_and(out.muted, wanted, out=out.muted)
-        np.logical_and(out.muted, usable, out=out.muted)
-        np.greater(out.muted, on, out=out.muted)  # and not on
-        np.logical_or(wanted, self._unusable, out=wanted)
-        np.greater(wanted, out.muted, out=out.call)  # wanted and not muted
-        np.greater(out.call, on, out=out.began)
-        ended = np.greater(on, out.call, out=self._ended)
+        out.margin[:] = self._table[indices]
+        out.outside[:] = (indices == 0) | (indices == len(self._edges))
+        wanted = out.margin < np.where(on, rule.release_at, rule.call_at)
+        out.muted[:] = wanted & usable & ~on & (silent > 0)
+        out.call[:] = (wanted | ~usable) & ~out.muted
+        out.began[:] = out.call & ~on
+        ended = on & ~out.call
         if rule.pause:
-            np.subtract(silent, 1, out=silent, where=silent > 0)
-            np.copyto(silent, rule.pause, where=ended)
-        np.copyto(on, out.call)
+            silent[:] = np.where(ended, rule.pause, np.maximum(silent - 1, 0))
+        on[:] = out.call
         if self._drift is not None:
             self._reservoirs.see(out.proxy, usable)
             if self._block is not None and (self.steps + 1) % self._block == 0:
@@ -273,10 +264,7 @@ class Monitor:
             raise InvalidInput(f"scores must not be empty, got shape {list(rows.shape)}")
         self._shape, self._dtype = rows.shape, rows.dtype
         agents = 0 if single else len(rows)
-        self._calling, self._wanted, self._usable, self._unusable, self._ended = (
-            np.zeros(agents, dtype=bool) for _ in range(5)
-        )
-        self._silences, self._limits = (np.zeros(agents, dtype=np.int64) for _ in range(2))
+        self._calling, self._silences = np.zeros(agents, dtype=bool), np.zeros(agents, np.int64)
         self._reservoirs = FleetReservoir(agents, self._seed)
         self._decisions = Decisions.of(agents, self.rule)
         self._agents = agents
