@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+import safemargin as sm
 from safemargin.cli.options import BUNDLED, Json, Output, app, print_json
 from safemargin.errors import InvalidInput
 
@@ -126,17 +127,16 @@ def reproduce(
 
 def _list(folder: Path, *, as_json: bool) -> None:
     """Print the paper's studies, and how far each is."""
-    from safemargin.cli.console import print_table
+    from safemargin.cli.console import print_records
     from safemargin.cli.paper_studies import PAPER_STUDIES
     from safemargin.core.records import PHASES
     from safemargin.study.store import DATABASE
-    from safemargin.study.study import Study
 
     rows: list[dict[str, Any]] = []
     for paper in PAPER_STUDIES.values():
         moments: Mapping[str, int] = dict.fromkeys(PHASES, 0)
         if (folder / paper.name / DATABASE).exists():
-            with Study.open(folder / paper.name) as study:
+            with sm.Study.open(folder / paper.name) as study:
                 moments = study.status().moments
         wanted = {"natural": paper.natural, "spread": paper.spread}
         about = {"name": paper.name, "purpose": paper.purpose}
@@ -144,15 +144,11 @@ def _list(folder: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    print_table(
+    print_records(
         f"The paper's studies, in {folder}",
-        ["name", "natural", "spread", "what"],
-        [
-            (
-                row["name"],
-                *(f"{row['moments'][phase]} of {row['wanted'][phase]}" for phase in PHASES),
-                row["purpose"],
-            )
-            for row in rows
-        ],
+        rows,
+        ("name", lambda row: row["name"]),
+        ("natural", lambda row: f"{row['moments']['natural']} of {row['wanted']['natural']}"),
+        ("spread", lambda row: f"{row['moments']['spread']} of {row['wanted']['spread']}"),
+        ("what", lambda row: row["purpose"]),
     )

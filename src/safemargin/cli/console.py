@@ -72,9 +72,7 @@ class ProgressBar:
             disable=not self._live,
             speed_estimate_period=120,
         )
-        self._name = ""
-        self._total = self._done = self._done_at_start = self._steps = 0
-        self._started = self._printed = time.monotonic()
+        self._stage = ""
 
     def __enter__(self) -> ProgressBar:
         with contextlib.ExitStack() as stack:
@@ -91,30 +89,25 @@ class ProgressBar:
 
     def stage(self, name: str, *, total: int, done: int) -> None:
         """Start a stage, or change the total of the current one."""
-        if name != self._name:
-            self._name, self._steps = name, 0
-            self._started = self._printed = time.monotonic()
-            self._done_at_start = done
-            self._task = self._bars.add_task(STAGES.get(name, name), total=total, speed="")
-        self._total, self._done = total, done
-        self._bars.update(self._task, total=total, completed=done)
+        if name != self._stage:
+            self._stage, self._printed = name, time.monotonic()
+            self._bars.add_task(STAGES.get(name, name), speed="", done_at_start=done, steps=0)
+        self._bars.update(self._bars.tasks[-1].id, total=total, completed=done)
 
     def advance(self, steps: int) -> None:
         """Count one more finished piece of the stage, which took this many simulator steps."""
-        self._done += 1
-        self._steps += steps
-        elapsed = max(time.monotonic() - self._started, 1e-9)
-        speed = f"{self._steps / elapsed:,.0f} steps/s" if self._steps else ""
-        self._bars.update(self._task, advance=1, speed=speed)
-        if (
-            not self._live
-            and self._total > 1
-            and time.monotonic() - self._printed > self.SECONDS_BETWEEN_LINES
-        ):
+        task = self._bars.tasks[-1]
+        steps += task.fields["steps"]
+        elapsed = max(task.elapsed or 0.0, 1e-9)
+        speed = f"{steps / elapsed:,.0f} steps/s" if steps else ""
+        self._bars.update(task.id, advance=1, steps=steps, speed=speed)
+        total, done = int(task.total or 0), int(task.completed)
+        recent = time.monotonic() - self._printed <= self.SECONDS_BETWEEN_LINES
+        if not self._live and total > 1 and not recent:
             self._printed = time.monotonic()
-            left = elapsed / (self._done - self._done_at_start) * (self._total - self._done)
+            left = elapsed / (done - task.fields["done_at_start"]) * (total - done)
             speed = f"{speed}, " if speed else ""
-            what = f"{STAGES.get(self._name, self._name)}: {self._done} of {self._total}"
+            what = f"{task.description}: {done} of {total}"
             print(f"{what}, {speed}about {duration(left)} left", file=sys.stderr, flush=True)
 
 
@@ -129,30 +122,23 @@ def _show_warning(
 
 
 @contextlib.contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Show the warning that the data allow no bound as a note on standard error."""
-    with warnings.catch_warnings(record=True) as caught:
+def study_to_judge(path: Path) -> Iterator[Study]:
+    """Open a study, and note on standard error what its data do not allow and what is missing."""
+    with Study.open(path) as study, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoBound)
-        yield
+        yield study
+        left = study.status().estimates_left
+    if left:
+        print_note(
+            f"the study is not finished ({left:,} estimates are left); "
+            "only moments measured for every n are used"
+        )
     for warning in caught:
         if issubclass(warning.category, NoBound):
             print_note(str(warning.message))
         else:
             warnings.showwarning(
                 warning.message, warning.category, warning.filename, warning.lineno
-            )
-
-
-@contextlib.contextmanager
-def study_to_judge(path: Path) -> Iterator[Study]:
-    """Open a study, and note on standard error what its data do not allow or what is missing."""
-    with Study.open(path) as study, warnings_as_notes():
-        yield study
-        left = study.status().estimates_left
-        if left:
-            print_note(
-                f"the study is not finished ({left:,} estimates are left); "
-                "only moments measured for every n are used"
             )
 
 

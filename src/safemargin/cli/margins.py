@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+import safemargin as sm
 from safemargin.cli.options import (
     MARGINS,
     Confidence,
@@ -82,9 +83,7 @@ def margin(
         above: the answer above the highest measured proxy: margin 0, that of the highest, or an
             error
     """
-    from safemargin.margins.lookup import Margins
-
-    loaded = Margins.load(margins)
+    loaded = sm.Margins.load(margins)
     if not loaded.bound.looks_at_n and len(proxy) > 1:
         raise InvalidInput(f"the proxy {loaded.proxy!r} has one value, got {proxy}")
     value = proxy if loaded.bound.looks_at_n else proxy[0]
@@ -217,8 +216,6 @@ def export(
         steps: write reward and proxies at every step of the natural episodes instead of the tuples
         episodes: with --steps: only the first K natural episodes (each life of a game is one)
     """
-    from safemargin.study.study import Study
-
-    with Study.open(study) as opened:
+    with sm.Study.open(study) as opened:
         written = opened.export(output, steps=steps, episodes=episodes)
     print_written({"table": str(written)}, [written], as_json=as_json)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+import safemargin as sm
 from safemargin.cli.options import (
     LOOK,
     OK,
@@ -52,10 +53,9 @@ def report(
         top: how many of the most critical moments to show
     """
     from safemargin.cli.console import ProgressBar
-    from safemargin.study.study import Study
     from safemargin.web.report import write_report
 
-    with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+    with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
         written = write_report(opened, output, top=top, progress=progress)
     found = {"report": str(written.path), "notes": list(written.notes)}
     print_written(found, [written.path], as_json=as_json)
@@ -103,12 +103,11 @@ def explore(
     if step is not None and episode is None and seed is None:
         raise InvalidInput("--step needs the episode it is a step of: --episode or --seed")
     from safemargin.replay.recordings import Recordings
-    from safemargin.study.study import Study
     from safemargin.web.entrance import HOSTS
     from safemargin.web.explorer import create_app
     from safemargin.web.server import listen
 
-    with Study.open(study, trust=trust) as opened, listen(host, port) as bound:
+    with sm.Study.open(study, trust=trust) as opened, listen(host, port) as bound:
         opened.require_trust()
         recordings = Recordings(opened)
         name = None
@@ -162,9 +161,8 @@ def highlights(
     """
     from safemargin.cli.console import ProgressBar
     from safemargin.replay.highlights import write_highlights
-    from safemargin.study.study import Study
 
-    with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+    with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
         written = write_highlights(
             opened,
             output,

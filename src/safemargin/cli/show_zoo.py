@@ -61,11 +61,9 @@ def print_card(card: Card) -> None:
 
 
 def _lines(card: Card) -> Iterator[tuple[str, str]]:
-    yield "environment", card["environment"]
-    yield "algorithm", card["algorithm"]
-    if "network" in card:
-        yield "network", card["network"]
-    yield "observation", card["observation"]
+    for name in ("environment", "algorithm", "network", "observation"):
+        if name in card:
+            yield name, card[name]
     yield "actions", f"{len(card['actions'])}: {', '.join(card['actions'])}"
     yield "scores", card["kind"]
     yield (

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+import safemargin as sm
 from safemargin.cli.options import (
     FINDING,
     INTERRUPTED,
@@ -72,16 +73,14 @@ def doctor(
         action_choice: how the policy acts
     """
     from safemargin.environments import EnvironmentSpec
-    from safemargin.environments.doctor import examine
-    from safemargin.policies import load_policy
 
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
     loaded = None
     if policy is not None:
-        loaded = load_policy(made_with.policy(policy), kind=made_with.scores)
+        loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
     settings = Settings(opening=opening, action_choice=action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
-    diagnosis = examine(spec.make, loaded, settings, seed=seed, progress=note)
+    diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, progress=note)
     if as_json:
         print_json(diagnosis.to_dict())
     else:
@@ -177,7 +176,6 @@ def collect(
     from safemargin.cli.show_status import show_status
     from safemargin.engines import check_engine
     from safemargin.study.collection import check_collect
-    from safemargin.study.study import Study
 
     if output == Path():
         raise InvalidInput("-o needs the name of a folder for the study")
@@ -201,7 +199,7 @@ def collect(
     if plan.plan:
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     with ProgressBar() as progress:
-        study = Study.create(output, environment, policy, **what, progress=progress)
+        study = sm.Study.create(output, environment, policy, **what, progress=progress)
         study.collect(**size, progress=progress)
     with study:
         show_status(study, as_json=as_json)
@@ -212,14 +210,13 @@ def _plan(plan: PlanOptions, *where: Any, as_json: bool, **options: Any) -> int:
     """Print what the same command without --plan would cost."""
     from safemargin.cli.console import ProgressBar
     from safemargin.cli.show_plan import print_plan
-    from safemargin.study.planning import plan_study
 
     options |= {"moments": plan.plan_moments, "seconds": plan.plan_seconds}
     with (
         on_ctrl_c("stopped before a moment was measured, so there is no plan"),
         ProgressBar() as progress,
     ):
-        found = plan_study(*where, **options, progress=progress)
+        found = sm.plan_study(*where, **options, progress=progress)
     print_answer(found, print_plan, as_json=as_json)
     return INTERRUPTED if found.interrupted else OK
 
@@ -228,7 +225,6 @@ def _plan(plan: PlanOptions, *where: Any, as_json: bool, **options: Any) -> int:
 def status(study: StudyFolder, /, *, as_json: Json = False) -> None:
     """Show what is in a study, what is left to measure, and how long it will take."""
     from safemargin.cli.show_status import show_status
-    from safemargin.study.study import Study
 
-    with Study.open(study) as opened:
+    with sm.Study.open(study) as opened:
         show_status(opened, as_json=as_json)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+import safemargin as sm
 from safemargin.cli.options import (
     FINDING,
     OK,
@@ -65,10 +66,9 @@ def simulate_oversight(
     """
     from safemargin.cli.console import study_to_judge
     from safemargin.cli.show_attention import print_attention
-    from safemargin.monitor.simulation import simulate_oversight
 
     with study_to_judge(study) as opened:
-        attention = simulate_oversight(
+        attention = sm.simulate_oversight(
             opened,
             budget=budget,
             tolerances=tolerance,
@@ -235,9 +235,7 @@ def audit(
     Args:
         agent: only the entries of this one
     """
-    from safemargin.monitor.audit import AuditLog
-
-    with AuditLog(log) as opened:
+    with sm.AuditLog(log) as opened:
         count = opened.check()
         entries = list(opened.entries(agent=agent))
     if agent is not None and not entries:

@@ -130,7 +130,7 @@ class AuditLog:
     def __init__(self, path: str | os.PathLike[str], *, write: bool = False) -> None:
         """Open a log to read; with `write`, to append to it, creating it where there is none."""
         self.path = Path(path)
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._lock: int | None = None
         self.writable = write
         self.created = write and not self.path.exists()
@@ -205,13 +205,8 @@ class AuditLog:
             moment = time.time() if when is None else when
             fields = (self._last + 1, moment, kind, agent, episode, step, person)
             digest = _digest(self._digest, (*fields, written), picture)
-            try:
-                self._connection.execute(
-                    "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*fields, written, picture, digest),
-                )
-            except sqlite3.Error as error:
-                raise AuditLogError(f"{self.path} cannot be written: {error}") from error
+            query = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            self._ask(query, (*fields, written, picture, digest), refusal="cannot be written")
             self._last, self._digest = fields[0], digest
         return Entry(*fields, details, picture is not None)
 
@@ -285,12 +280,14 @@ class AuditLog:
             yield from rows
             after = rows[-1][0]
 
-    def _ask(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def _ask(
+        self, query: str, values: tuple[Any, ...] = (), refusal: str = "cannot be read"
+    ) -> list[Any]:
         with self._guard:
             try:
                 return self._connection.execute(query, values).fetchall()
             except sqlite3.Error as error:
-                raise AuditLogError(f"{self.path} cannot be read: {error}") from error
+                raise AuditLogError(f"{self.path} {refusal}: {error}") from error
 
     # -- the end -------------------------------------------------------------------------------
 

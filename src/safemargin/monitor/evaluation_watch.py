@@ -83,15 +83,8 @@ class EvaluationWatch:
         known = lowest if self.lowest_margin is None else self.lowest_margin
         self.lowest_margin = min(lowest, known)
         for each in np.flatnonzero(said.began & active).tolist():
-            self.calls.append(
-                WatchedCall(
-                    each,
-                    int(self._episodes[each]),
-                    int(self._steps[each]),
-                    int(said.margin[each]),
-                    said[each].why,
-                )
-            )
+            when = int(self._episodes[each]), int(self._steps[each])
+            self.calls.append(WatchedCall(each, *when, said[each].margin, said[each].why))
         self._steps += 1
         ended = dones & _ends(locals_)
         whole = ended & active & (not self._lives)

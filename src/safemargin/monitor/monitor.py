@@ -245,11 +245,8 @@ class Monitor:
         """Hand one decision of each ended episode to the test for drift."""
         if self._drift is None:
             return
-        if self._agents == 0:
-            values = self._reservoir.end(counted=counted)
-        else:
-            values = self._reservoirs.end(agents, counted=counted)
-        for value in values:
+        reservoir = self._reservoir if self._agents == 0 else self._reservoirs
+        for value in reservoir.end(agents, counted=counted):
             if not self._drift.fired and self._drift.add(value):
                 self._send(Event("drift", -1, self.steps, None, None, self._drift.state.why))
 

@@ -259,10 +259,8 @@ class RemoteOverseer:
         from safemargin.monitor.overseers import action_names
 
         names = action_names(env, count)
-        self._hello["first_action"] = start
-        self._hello["action_names"] = [
-            name or f"action {start + index}" for index, name in enumerate(names)
-        ]
+        named = [name or f"action {start + index}" for index, name in enumerate(names)]
+        self._hello |= {"first_action": start, "action_names": named}
         self._put(json.dumps({**self._hello, "kind": "about"}))
 
     def _put(self, message: str | bytes | None) -> None:

@@ -32,8 +32,8 @@ class Reservoir:
             self._kept = proxy
         return self._seen
 
-    def end(self, *, counted: bool) -> list[float]:
-        """End the episode; return its value, or nothing where it does not count."""
+    def end(self, agents: Iterable[int], *, counted: bool) -> list[float]:
+        """End the only agent's episode; return its value, or nothing where it does not count."""
         values = [self._kept] if counted and self._seen else []
         self._seen = 0
         return values

@@ -28,12 +28,7 @@ from safemargin.validation.heldout import (
     moments_to_show,
     typical_tolerances,
 )
-from safemargin.validation.paper_tables import (
-    Coverage,
-    SampleSize,
-    sample_sizes,
-    table_one,
-)
+from safemargin.validation.paper_tables import Coverage, SampleSize, sample_sizes, table_one
 
 
 @dataclass(frozen=True)
