@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from safemargin.cli.options import print_note
@@ -60,14 +53,14 @@ class ProgressBar:
     def __init__(self) -> None:
         console = Console(stderr=True)
         self._live = console.is_terminal
-        self._bars = Progress(
-            TextColumn("{task.description:<26}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description:<26}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[speed]}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(elapsed_when_finished=False),
             console=console,
             disable=not self._live,
             speed_estimate_period=120,

@@ -98,25 +98,23 @@ def _notifiers(people: PeopleOptions) -> list[Notifier]:
     if people.webhook is not None:
         notifiers.insert(0, Webhook(people.webhook, at_most_every=NOTIFY_AT_MOST))
     for notifier in notifiers:
-        notifier.on_failure = _report_first_failure
+        notifier.on_failure = _report_failure
     return notifiers
 
 
 def _close(notifier: Notifier) -> None:
     notifier.close(timeout=5)
     if notifier.failed:
+        _report_failure(notifier, last=True)
+
+
+def _report_failure(notifier: Notifier, *, last: bool = False) -> None:
+    """Print the first failed delivery at once, and how many failed at the end."""
+    if last or notifier.failed == 1:
         count = f"{notifier.failed} of {notifier.failed + notifier.delivered}"
-        _report_failure(notifier, f"failed for {count} messages; the last")
-
-
-def _report_first_failure(notifier: Notifier) -> None:
-    if notifier.failed == 1:
-        _report_failure(notifier, "failed")
-
-
-def _report_failure(notifier: Notifier, what: str) -> None:
-    text = f"the {type(notifier).__name__.lower()} {what}: {notifier.last_error}"
-    print(f"safemargin: {printable(text)}", file=sys.stderr, flush=True)
+        what = f"failed for {count} messages; the last" if last else "failed"
+        text = f"the {type(notifier).__name__.lower()} {what}: {notifier.last_error}"
+        print(f"safemargin: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _check(files: Sequence[str], options: WatchOptions) -> None:

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from safemargin.cli.console import print_records
 from safemargin.core.text import duration
 from safemargin.policies.zoo import zoo_path
@@ -123,16 +125,14 @@ def _curve(card: Card) -> Iterator[tuple[str, str]]:
     ]
     if not known:
         return
-    lowest, highest = (pick(score for _, score in known) for pick in (min, max))
+    steps, scores = np.array(known).T
+    lowest, highest, last = scores.min(), scores.max(), known[-1][0]
     columns = min(60, len(known))
-    last, resumed = known[-1][0], len(curve["resumed_at"])
-    row = []
-    for column in range(columns):
-        at = last * (column + 1) / columns
-        score = min(known, key=lambda point: abs(point[0] - at))[1]
-        height = (score - lowest) / ((highest - lowest) or 1.0)
-        row.append(BLOCKS[round(height * (len(BLOCKS) - 1))])
-    yield "curve", "".join(row)
+    at = last * np.arange(1, columns + 1) / columns
+    nearest = scores[np.abs(np.subtract.outer(at, steps)).argmin(axis=1)]  # [columns]
+    heights = (nearest - lowest) / ((highest - lowest) or 1.0) * (len(BLOCKS) - 1)
+    yield "curve", "".join(BLOCKS[round(height)] for height in heights)
+    resumed = len(curve["resumed_at"])
     yield (
         "",
         f"score in training from {_points(lowest)} to {_points(highest)} over {last:,} steps"

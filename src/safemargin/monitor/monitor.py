@@ -193,7 +193,7 @@ class Monitor:
     def _step_many(self, scores: npt.NDArray[Any]) -> Decisions:
         rule, out = self.rule, self._decisions
         on, silent = self._calling, self._silences
-        self._proxy.many(scores, out.proxy)
+        out.proxy[:] = self._proxy.many(scores)
         usable = np.isfinite(out.proxy)
         out.proxy[~usable] = np.nan
         indices = np.searchsorted(self._edges, out.proxy, side="right")

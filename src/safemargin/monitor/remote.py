@@ -109,7 +109,7 @@ class RemoteOverseer:
             "environment": environment,
             "on_lost": on_lost,
         }
-        self._outgoing: queue.Queue[str | bytes | None] = queue.Queue(LONGEST_QUEUE)
+        self._outgoing: queue.Queue[str | bytes | None] = queue.Queue()
         self._heard_at = -math.inf
         self._refused: str | None = None
         self._answered = threading.Event()  # welcomed, refused, or not in time
@@ -149,7 +149,12 @@ class RemoteOverseer:
         start = int(getattr(env.action_space, "start", 0))
         own = start + int(row.argmax()) if discrete else None
         if not self._hello["action_names"] and discrete:
-            self._introduce(env, int(env.action_space.n), start)
+            from safemargin.monitor.overseers import action_names
+
+            names = action_names(env, int(env.action_space.n))
+            named = [name or f"action {start + index}" for index, name in enumerate(names)]
+            self._hello |= {"first_action": start, "action_names": named}
+            self._put(json.dumps({**self._hello, "kind": "about"}))
         picture = None
         if self.wants_picture and getattr(env, "render_mode", None) == "rgb_array":
             picture = env.render()
@@ -255,23 +260,12 @@ class RemoteOverseer:
             if self.patience is not None and self.steering.taken and not self.lost:
                 return None
 
-    def _introduce(self, env: Any, count: int, start: int) -> None:
-        from safemargin.monitor.overseers import action_names
-
-        names = action_names(env, count)
-        named = [name or f"action {start + index}" for index, name in enumerate(names)]
-        self._hello |= {"first_action": start, "action_names": named}
-        self._put(json.dumps({**self._hello, "kind": "about"}))
-
     def _put(self, message: str | bytes | None) -> None:
-        while True:
-            try:
-                self._outgoing.put_nowait(message)
-                return
-            except queue.Full:
-                with contextlib.suppress(queue.Empty):
-                    self._outgoing.get_nowait()
-                    self.dropped += 1
+        if self._outgoing.qsize() >= LONGEST_QUEUE:
+            with contextlib.suppress(queue.Empty):
+                self._outgoing.get_nowait()
+                self.dropped += 1
+        self._outgoing.put(message)
 
     def _forget(self) -> None:
         """Drop what was queued while disconnected: it is of no use to anybody watching now."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.records import Tuples
-from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean
+from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
 from safemargin.margins.bounds.boosted import one_thread
 from safemargin.margins.bounds.sample import Booleans, Sample
 from safemargin.margins.bounds.table import Estimand, check_confidence
@@ -112,7 +112,24 @@ def compare_samples(
         for name, (method, options) in VARIANTS.items()
         if name in chosen
     }
-    found, left_out = _judge_all(samples, variants, confidence, folds, progress)
+    total, done = len(samples) * len(variants) * folds, itertools.count(1)
+    found: list[tuple[str, str, HeldOut]] = []
+    left_out: dict[str, None] = {}  # each reason once
+    for proxy, sample in samples.items():
+        with one_thread():
+            judged = hold_out_all(
+                sample,
+                variants,
+                confidence=confidence,
+                folds=folds,
+                after_each=lambda: progress(next(done), total),
+            )
+        for name, outcome in judged.items():
+            if isinstance(outcome, HeldOut):
+                found.append((name, proxy, outcome))
+            else:
+                missing = isinstance(outcome, MissingExtra)
+                left_out[str(outcome) if missing else f"{name} with {proxy}: {outcome}"] = None
     if not found:
         raise InvalidInput("nothing could be compared: " + "; ".join(left_out))
     if tolerances is None:
@@ -132,38 +149,9 @@ def compare_samples(
         natural_moments=len(np.unique(first.moments[first.natural])),
         candidates=candidates,
         winners=winners,
-        left_out=left_out,
+        left_out=tuple(left_out),
         gaps=gap_error(first, confidence=confidence, tolerances=levels),
     )
-
-
-def _judge_all(
-    samples: Mapping[str, Sample],
-    variants: Mapping[str, Variant],
-    confidence: float,
-    folds: int,
-    progress: Callable[[int, int], None],
-) -> tuple[list[tuple[str, str, HeldOut]], tuple[str, ...]]:
-    """Cross-validate all variants: (name, proxy, result) of each, and why others were left out."""
-    total, done = len(samples) * len(variants) * folds, itertools.count(1)
-    found, left_out = [], []
-    for proxy, sample in samples.items():
-        with one_thread():
-            judged = hold_out_all(
-                sample,
-                variants,
-                confidence=confidence,
-                folds=folds,
-                after_each=lambda: progress(next(done), total),
-            )
-        for name, outcome in judged.items():
-            if isinstance(outcome, MissingExtra):
-                left_out.append(str(outcome))
-            elif isinstance(outcome, SafemarginError):
-                left_out.append(f"{name} with {proxy}: {outcome}")
-            else:
-                found.append((name, proxy, outcome))
-    return found, tuple(dict.fromkeys(left_out))  # each reason once
 
 
 def compare_tuples(
