@@ -9,17 +9,17 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 import safemargin as sm
-from safemargin.cli.options import BUNDLED, Json, Output, app, print_json
+from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
 
-@app.command(group=BUNDLED)
+@options.app.command(group=options.BUNDLED)
 def zoo(
     show: Annotated[Literal["show"] | None, Parameter(name="show", show_choices=False)] = None,
     agent: Annotated[str | None, Parameter(name="NAME")] = None,
     /,
     *,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the bundled agents, or show one of them.
 
@@ -40,18 +40,21 @@ def zoo(
             raise InvalidInput("zoo show needs the NAME of an agent; `safemargin zoo` lists them")
         card = zoo_card(agent)
         if as_json:
-            print_json(card)
+            options.print_json(card)
         else:
             print_card(card)
     elif as_json:
-        print_json([summary(card) for card in zoo_agents()])
+        options.print_json([summary(card) for card in zoo_agents()])
     else:
         print_agents(zoo_agents())
 
 
-@app.command(group=BUNDLED)
+@options.app.command(group=options.BUNDLED)
 def demo(
-    *, output: Output = Path("runs/demo"), workers: int | None = None, as_json: Json = False
+    *,
+    output: options.Output = Path("runs/demo"),
+    workers: int | None = None,
+    as_json: options.Json = False,
 ) -> None:
     """Run a small study of a bundled agent, from episodes to pictures.
 
@@ -64,7 +67,7 @@ def demo(
     run(output, workers=workers, as_json=as_json)
 
 
-@app.command(group=BUNDLED)
+@options.app.command(group=options.BUNDLED)
 def reproduce(
     name: Annotated[str | None, Parameter(name="NAME")] = None,
     /,
@@ -72,10 +75,10 @@ def reproduce(
     natural: Annotated[int | None, Parameter(metavar="K")] = None,
     spread: Annotated[int | None, Parameter(metavar="K")] = None,
     workers: int | None = None,
-    output: Annotated[Output, Parameter(metavar="FOLDER")] = Path("runs/reproduction"),
+    output: Annotated[options.Output, Parameter(metavar="FOLDER")] = Path("runs/reproduction"),
     tables: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     machine: Annotated[str | None, Parameter(metavar="TEXT")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Repeat a study of the paper with the bundled agents, or continue it.
 
@@ -116,7 +119,7 @@ def reproduce(
         written = keep_tables(study, paper, tables or folder / "tables", machine=machine)
         status = study.status()
     if as_json:
-        print_json({"study": str(folder), "tables": str(written), **status.to_dict()})
+        options.print_json({"study": str(folder), "tables": str(written), **status.to_dict()})
         return
     print(
         f"{paper.name}: {status.moments['natural']} natural and {status.moments['spread']} "
@@ -142,7 +145,7 @@ def _list(folder: Path, *, as_json: bool) -> None:
         about = {"name": paper.name, "purpose": paper.purpose}
         rows.append({**about, "moments": moments, "wanted": wanted})
     if as_json:
-        print_json(rows)
+        options.print_json(rows)
         return
     print_records(
         f"The paper's studies, in {folder}",

@@ -8,33 +8,19 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 import safemargin as sm
-from safemargin.cli.options import (
-    MARGINS,
-    Confidence,
-    Estimand,
-    FitOptions,
-    Json,
-    Numbers,
-    Output,
-    StudyFolder,
-    app,
-    print_answer,
-    print_json,
-    print_note,
-    print_written,
-)
+from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def fit(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("margins.json"),
-    fit: FitOptions = FitOptions(),
-    tolerance: Numbers | None = None,
-    as_json: Json = False,
+    output: options.Output = Path("margins.json"),
+    fit: options.FitOptions = options.FitOptions(),
+    tolerance: options.Numbers | None = None,
+    as_json: options.Json = False,
 ) -> None:
     """Fit safety margins to a study.
 
@@ -53,23 +39,23 @@ def fit(
         margins = opened.fit(**vars(fit))
         margins.save(output)
     for note in () if margins.bound.unbounded else margins.notes:
-        print_note(note)
+        options.print_note(note)
     if as_json:
-        print_json({"margins": str(output), **margins.to_dict()})
+        options.print_json({"margins": str(output), **margins.to_dict()})
     else:
         print_margins(margins, tolerance)
         print(f"\nwrote {output}")
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def margin(
     margins: Annotated[Path, Parameter(name="MARGINS", help="the file that `fit` wrote")],
     /,
     *,
-    proxy: Annotated[Numbers, Parameter(metavar="P")],
+    proxy: Annotated[options.Numbers, Parameter(metavar="P")],
     tolerance: float,
     above: Literal["zero", "nearest", "error"] = "zero",
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Look up one safety margin.
 
@@ -91,27 +77,27 @@ def margin(
     if as_json:
         asked = {"proxy": value, "proxy_name": loaded.proxy, "tolerance": tolerance}
         about = {name: getattr(loaded, name) for name in ("confidence", "method", "estimand")}
-        print_json({**vars(found), **asked, **about})
+        options.print_json({**vars(found), **asked, **about})
         return
     print(found.margin)
     if found.outside:
         treated = "the last bin was used"
         if above == "zero":
             treated = "no margin is granted" + " from that n on" * loaded.bound.looks_at_n
-        print_note(
+        options.print_note(
             f"{loaded.proxy} {max(proxy):g} lies above {loaded.highest_proxy:g}, "
             f"the highest these margins were fitted on; {treated}"
         )
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def validate(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    fit: FitOptions = FitOptions(),
-    tolerance: Numbers | None = None,
-    as_json: Json = False,
+    fit: options.FitOptions = options.FitOptions(),
+    tolerance: options.Numbers | None = None,
+    as_json: options.Json = False,
 ) -> None:
     """Check on held-out moments whether the margins hold.
 
@@ -124,19 +110,19 @@ def validate(
     _check_tolerances(tolerance)
     with study_to_judge(study) as opened:
         validation = opened.validate(**vars(fit), tolerances=tolerance)
-    print_answer(validation, print_validation, as_json=as_json)
+    options.print_answer(validation, print_validation, as_json=as_json)
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def compare(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    confidence: Confidence = 0.95,
+    confidence: options.Confidence = 0.95,
     proxy: Annotated[list[str] | None, Parameter(consume_multiple=1, metavar="NAME...")] = None,
-    estimand: Estimand = "mean",
-    tolerance: Numbers | None = None,
-    as_json: Json = False,
+    estimand: options.Estimand = "mean",
+    tolerance: options.Numbers | None = None,
+    as_json: options.Json = False,
 ) -> None:
     """Compare all methods and proxies of a study, and name the best.
 
@@ -159,7 +145,7 @@ def compare(
         comparison = opened.compare(
             confidence, tolerances=tolerance, proxies=proxy, estimand=estimand, progress=progress
         )
-    print_answer(comparison, print_comparison, as_json=as_json)
+    options.print_answer(comparison, print_comparison, as_json=as_json)
 
 
 def _check_tolerances(tolerances: list[float] | None) -> None:
@@ -167,15 +153,15 @@ def _check_tolerances(tolerances: list[float] | None) -> None:
         raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerances):g}")
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def plot(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("figures"),
+    output: options.Output = Path("figures"),
     format: Literal["png", "svg", "pdf"] = "png",
-    fit: FitOptions = FitOptions(),
-    as_json: Json = False,
+    fit: options.FitOptions = options.FitOptions(),
+    as_json: options.Json = False,
 ) -> None:
     """Draw densities, margins and proxies of a study.
 
@@ -187,18 +173,18 @@ def plot(
 
     with study_to_judge(study) as opened:
         written = opened.plot(output, **vars(fit), picture_format=format)
-    print_written({"figures": [str(path) for path in written]}, written, as_json=as_json)
+    options.print_written({"figures": [str(path) for path in written]}, written, as_json=as_json)
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def export(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output,
+    output: options.Output,
     steps: bool = False,
     episodes: Annotated[int | None, Parameter(metavar="K")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write a study's tuples, or the steps of its episodes, as a table.
 
@@ -218,4 +204,4 @@ def export(
     """
     with sm.Study.open(study) as opened:
         written = opened.export(output, steps=steps, episodes=episodes)
-    print_written({"table": str(written)}, [written], as_json=as_json)
+    options.print_written({"table": str(written)}, [written], as_json=as_json)

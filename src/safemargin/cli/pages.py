@@ -10,17 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import safemargin as sm
-from safemargin.cli.options import (
-    LOOK,
-    OK,
-    Json,
-    Output,
-    StudyFolder,
-    app,
-    on_ctrl_c,
-    print_written,
-    serve_page,
-)
+from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
 Trust = Annotated[
@@ -29,16 +19,16 @@ Trust = Annotated[
 ]
 
 
-@app.command(group=LOOK)
-@on_ctrl_c("stopped; no report was written")
+@options.app.command(group=options.LOOK)
+@options.on_ctrl_c("stopped; no report was written")
 def report(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("report.html"),
+    output: options.Output = Path("report.html"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
     trust: Trust = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write what a study found as one self-contained, interactive HTML file.
 
@@ -58,13 +48,13 @@ def report(
     with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
         written = write_report(opened, output, top=top, progress=progress)
     found = {"report": str(written.path), "notes": list(written.notes)}
-    print_written(found, [written.path], as_json=as_json)
+    options.print_written(found, [written.path], as_json=as_json)
 
 
-@app.command(group=LOOK)
-@on_ctrl_c("stopped")
+@options.app.command(group=options.LOOK)
+@options.on_ctrl_c("stopped")
 def explore(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
     episode: Annotated[str | None, Parameter(metavar="E")] = None,
@@ -74,7 +64,7 @@ def explore(
     host: str = "127.0.0.1",
     no_browser: bool = False,
     trust: Trust = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Look at a study's episodes, step by step, on a local web page.
 
@@ -118,7 +108,7 @@ def explore(
             name = recordings.find(episode)
         hosts = HOSTS if host in HOSTS else ("*",)
         page = create_app(opened, recordings=recordings, episode=name, step=step, hosts=hosts)
-        serve_page(
+        options.serve_page(
             *(page, bound, "the explorer"),
             browser=not no_browser,
             as_json=as_json,
@@ -129,22 +119,22 @@ def explore(
             # and would be torn apart with the interpreter; nothing of it is to be kept.
             for output in (sys.stdout, sys.stderr):
                 output.flush()
-            os._exit(OK)
+            os._exit(options.OK)
 
 
-@app.command(group=LOOK)
-@on_ctrl_c("stopped; the clips that were finished are kept")
+@options.app.command(group=options.LOOK)
+@options.on_ctrl_c("stopped; the clips that were finished are kept")
 def highlights(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("clips"),
+    output: options.Output = Path("clips"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
     tolerance: float | None = None,
     confidence: float = 0.95,
     apart: int = 60,
     trust: Trust = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write short videos around the moments with the lowest margins, and a contact sheet.
 
@@ -178,4 +168,4 @@ def highlights(
         "moments": [highlight.to_dict() for highlight in written.moments],
         "notes": list(written.notes),
     }
-    print_written(found, [*written.clips, written.contact_sheet], as_json=as_json)
+    options.print_written(found, [*written.clips, written.contact_sheet], as_json=as_json)

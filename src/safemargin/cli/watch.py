@@ -11,38 +11,23 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 import safemargin as sm
-from safemargin.cli.options import (
-    FINDING,
-    OK,
-    OVERSEE,
-    EnvironmentOptions,
-    FitOptions,
-    Json,
-    Numbers,
-    Output,
-    StudyFolder,
-    app,
-    group,
-    on_ctrl_c,
-    print_answer,
-    print_json,
-)
+from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
 
-@app.command(group=OVERSEE)
+@options.app.command(group=options.OVERSEE)
 def simulate_oversight(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
     budget: Annotated[float | None, Parameter(metavar="B")] = None,
-    tolerance: Numbers | None = None,
+    tolerance: options.Numbers | None = None,
     within: Annotated[int, Parameter(metavar="K")] = 8,
     rate: Annotated[float, Parameter(metavar="R")] = 15.0,
     agents: Annotated[int, Parameter(metavar="A")] = 1,
-    fit: FitOptions = FitOptions(),
-    output: Output | None = None,
-    as_json: Json = False,
+    fit: options.FitOptions = options.FitOptions(),
+    output: options.Output | None = None,
+    as_json: options.Json = False,
 ) -> int:
     """Show what calling below a margin would have cost in attention, and caught.
 
@@ -82,7 +67,7 @@ def simulate_oversight(
         from safemargin.study.plots import save_figure
 
         save_figure(attention_figure(attention), output)
-    print_answer(attention, print_attention, as_json=as_json)
+    options.print_answer(attention, print_attention, as_json=as_json)
     if output is not None and not as_json:
         print(f"wrote {output}")
     if budget is not None and not any(attention.choices):
@@ -90,11 +75,11 @@ def simulate_oversight(
             f"safemargin: no threshold keeps within {budget:g} of decisions at these tolerances",
             file=sys.stderr,
         )
-        return FINDING
-    return OK
+        return options.FINDING
+    return options.OK
 
 
-AGENTS_HERE = group("Agents that run here")
+AGENTS_HERE = options.group("Agents that run here")
 
 
 @Parameter(name="*", group=AGENTS_HERE)
@@ -112,7 +97,7 @@ class AgentOptions:
     """random seed of their first episodes"""
 
 
-@Parameter(name="*", group=group("When they call"))
+@Parameter(name="*", group=options.group("When they call"))
 @dataclass(frozen=True, kw_only=True)
 class CallOptions:
     """When an agent calls somebody, and for how long."""
@@ -130,7 +115,7 @@ class CallOptions:
     continues meanwhile"""
 
 
-@Parameter(name="*", group=group("People"))
+@Parameter(name="*", group=options.group("People"))
 @dataclass(frozen=True, kw_only=True)
 class PeopleOptions:
     """How people are reached, what happens when they leave, and where it is logged."""
@@ -150,7 +135,7 @@ class PeopleOptions:
     """show what happened instead; runs no agents"""
 
 
-@Parameter(name="*", group=group("The server"))
+@Parameter(name="*", group=options.group("The server"))
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """Where the page is, and who may report to it."""
@@ -173,15 +158,17 @@ class WatchOptions:
     """Everything that `safemargin watch` was asked to do."""
 
     agents: AgentOptions = AgentOptions()
-    made_with: Annotated[EnvironmentOptions, Parameter(group=AGENTS_HERE)] = EnvironmentOptions()
+    made_with: Annotated[options.EnvironmentOptions, Parameter(group=AGENTS_HERE)] = (
+        options.EnvironmentOptions()
+    )
     calls: CallOptions = CallOptions()
     people: PeopleOptions = PeopleOptions()
     server: ServerOptions = ServerOptions()
-    as_json: Json = False
+    as_json: options.Json = False
 
 
-@app.command(group=OVERSEE)
-@on_ctrl_c("stopped")
+@options.app.command(group=options.OVERSEE)
+@options.on_ctrl_c("stopped")
 def watch(
     *files: Annotated[str, Parameter(name="POLICY MARGINS")], asked: WatchOptions = WatchOptions()
 ) -> None:
@@ -216,13 +203,13 @@ def watch(
         replay_log(files, asked, asked.people.replay)
 
 
-@app.command(group=OVERSEE)
+@options.app.command(group=options.OVERSEE)
 def audit(
     log: Annotated[Path, Parameter(name="LOG", help="the file that `watch` wrote")],
     /,
     *,
     agent: Annotated[str | None, Parameter(metavar="NAME")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Print the log of a watched fleet, and check that nothing was altered.
 
@@ -241,7 +228,7 @@ def audit(
     if agent is not None and not entries:
         raise InvalidInput(f"{log} has no entry of an agent {agent!r}")
     if as_json:
-        print_json({"entries": [entry.to_dict() for entry in entries], "whole": True})
+        options.print_json({"entries": [entry.to_dict() for entry in entries], "whole": True})
         return
     for entry in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time))
