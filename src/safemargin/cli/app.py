@@ -30,10 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int | None = app(words)  # None after --help and --version
         if sys.stdout is not None:  # None if the caller closed it
             sys.stdout.flush()
-    except CycloptsError as error:
-        return _fail(_usage_error(error), as_json="--json" in words)
-    except SafemarginError as error:
-        return _fail(error, as_json="--json" in words)
+    except (CycloptsError, SafemarginError) as error:
+        wrong = _usage_error(error) if isinstance(error, CycloptsError) else error
+        return _fail(wrong, as_json="--json" in words)
     except KeyboardInterrupt as error:  # see `on_ctrl_c`
         print(f"\n{str(error) or STOPPED}", file=sys.stderr)
         return INTERRUPTED

@@ -117,8 +117,8 @@ def _show_warning(
 @contextlib.contextmanager
 def study_to_judge(path: Path) -> Iterator[Study]:
     """Open a study, and note on standard error what its data do not allow and what is missing."""
-    with Study.open(path) as study, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", NoBound)
+    recording = warnings.catch_warnings(record=True, action="always", category=NoBound)
+    with Study.open(path) as study, recording as caught:
         yield study
         left = study.status().estimates_left
     if left:
@@ -126,13 +126,11 @@ def study_to_judge(path: Path) -> Iterator[Study]:
             f"the study is not finished ({left:,} estimates are left); "
             "only moments measured for every n are used"
         )
-    for warning in caught:
-        if issubclass(warning.category, NoBound):
-            print_note(str(warning.message))
+    for each in caught or ():
+        if issubclass(each.category, NoBound):
+            print_note(str(each.message))
         else:
-            warnings.showwarning(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -157,23 +157,14 @@ def _crew(files: Sequence[str], options: WatchOptions, margins: Margins) -> Crew
     )
     monitor.check(policy)
     spec = _environment(options, margins, files[-1])
-    env = spec.make()
-    try:
+    with contextlib.closing(spec.make()) as env:
         policy.check(env)
         monitor.check(None, environment_identity(spec, env))
         space = env.action_space
-    finally:
-        env.close()
     agents = options.agents.agents or 4
-    return Crew(
-        spec,
-        policy,
-        _monitors(options.calls, margins, agents=agents, action_space=space),
-        agents,
-        options.agents.speed,
-        options.agents.seed,
-        options.calls.wait,
-    )
+    monitors = _monitors(options.calls, margins, agents=agents, action_space=space)
+    pace = options.agents.speed, options.agents.seed, options.calls.wait
+    return Crew(spec, policy, monitors, agents, *pace)
 
 
 def _environment(options: WatchOptions, margins: Margins, file: str) -> EnvironmentSpec:

@@ -88,20 +88,19 @@ Exit status: 0 success; 1 a finding (the environment cannot be measured); 2 bad 
 # -- kinds of options --------------------------------------------------------------------------
 
 
-def _numbers(hint: Any, tokens: Sequence[Token]) -> list[float]:
-    text = tokens[0].value
+def _split(text: str, kind: type, what: str) -> list[Any]:
     try:
-        return [float(part) for part in text.split(",")]
+        return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{text!r} must be comma-separated numbers, such as 0.5,1") from None
+        raise ValueError(f"{text!r} must be comma-separated {what}") from None
+
+
+def _numbers(hint: Any, tokens: Sequence[Token]) -> list[float]:
+    return _split(tokens[0].value, float, "numbers, such as 0.5,1")
 
 
 def _whole_numbers(hint: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    text = tokens[0].value
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"{text!r} must be comma-separated whole numbers, such as 1,2,4") from None
+    return tuple(_split(tokens[0].value, int, "whole numbers, such as 1,2,4"))
 
 
 Numbers = Annotated[

@@ -53,7 +53,22 @@ def print_validation(validation: Validation) -> None:
             f"Natural and spread moments: {verdict} (permutation test, p = {test.p_value:.3f}, "
             f"{test.informative} moments)."
         )
-    _print_table_one(validation)
+    print_records(
+        f"The paper's Table I (fitted on the first {validation.train_moments} moments without "
+        f"lift, tested on the other {validation.test_moments})",
+        validation.coverage,
+        ("n", lambda row: row.n),
+        ("held", lambda row: row.succeeded),
+        ("of", lambda row: row.tested),
+        ("success rate", lambda row: row.success_rate),
+        ("percentile error", lambda row: f"{row.percentile_error:+.3f}"),
+        ("binomial noise", lambda row: f"±{row.standard_error:.3f}"),
+    )
+    print(
+        "A percentile error above 0 means that the bound was broken more often than promised;\n"
+        f"up to ±{2 * validation.coverage[0].standard_error:.3f} (twice the binomial noise) means "
+        "nothing."
+    )
     print_records(
         "How much data stands behind one proxy value, and the percentile error it allows "
         "(the paper's Table III)",
@@ -93,23 +108,6 @@ def _print_coverage(validation: Validation, phase: str) -> None:
             for whole in [cell(part, None)]
         ],
     )
-
-
-def _print_table_one(validation: Validation) -> None:
-    noise = validation.coverage[0].standard_error
-    print_records(
-        f"The paper's Table I (fitted on the first {validation.train_moments} moments without "
-        f"lift, tested on the other {validation.test_moments})",
-        validation.coverage,
-        ("n", lambda row: row.n),
-        ("held", lambda row: row.succeeded),
-        ("of", lambda row: row.tested),
-        ("success rate", lambda row: row.success_rate),
-        ("percentile error", lambda row: f"{row.percentile_error:+.3f}"),
-        ("binomial noise", lambda row: f"±{row.standard_error:.3f}"),
-    )
-    print("A percentile error above 0 means that the bound was broken more often than promised;")
-    print(f"up to ±{2 * noise:.3f} (twice the binomial noise) means nothing.")
 
 
 def print_comparison(comparison: Comparison) -> None:

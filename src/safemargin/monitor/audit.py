@@ -124,7 +124,7 @@ class Entry:
         return {**asdict(self), "text": self.text}
 
 
-class AuditLog:
+class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
     """The log of a watched fleet; any number of readers, and one writing process at a time."""
 
     def __init__(self, path: str | os.PathLike[str], *, write: bool = False) -> None:
@@ -303,9 +303,6 @@ class AuditLog:
                 Path(f"{self.path}-lock").unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
-
-    def __enter__(self) -> AuditLog:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

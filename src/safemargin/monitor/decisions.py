@@ -68,15 +68,9 @@ def make_rule(
         )
     if pause < 0:
         raise InvalidInput(f"pause must be at least 0 decisions, got {pause}")
-    return Rule(
-        margins.proxy,
-        float(tolerance),
-        int(call_at),
-        int(release_at),
-        int(pause),
-        margins.lowest_proxy,
-        margins.highest_proxy,
-    )
+    whole = int(call_at), int(release_at), int(pause)
+    measured = margins.lowest_proxy, margins.highest_proxy
+    return Rule(margins.proxy, float(tolerance), *whole, *measured)
 
 
 def default_release(n_values: Sequence[int], call_at: int) -> int:
@@ -138,12 +132,12 @@ def _why(decision: Decision) -> str:
         )
     if decision.muted:
         recent = f"the last call ended fewer than {rule.pause} decisions ago"
-        return f"{text}, below {rule.call_at}, but {recent}"
-    if not decision.call:
-        return text
-    if margin < rule.call_at:
-        return f"{text}, below {rule.call_at}"
-    return f"{text}, not yet back at {rule.release_at}"
+        text += f", below {rule.call_at}, but {recent}"
+    elif decision.call and margin < rule.call_at:
+        text += f", below {rule.call_at}"
+    elif decision.call:
+        text += f", not yet back at {rule.release_at}"
+    return text
 
 
 @dataclass(slots=True, eq=False)

@@ -40,8 +40,8 @@ class EvaluationWatch:
 
     def __init__(self, monitor: Monitor, policy: Any) -> None:
         self.monitor = monitor
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotNormalised)  # the evaluation does that here
+        # The evaluation normalises by itself.
+        with warnings.catch_warnings(action="ignore", category=NotNormalised):
             self.policy = load_policy(policy)
         if monitor.margins.policy.get("identity") is not None:
             monitor.check(self.policy)

@@ -26,7 +26,7 @@ DEFAULT_KINDS: tuple[Kind, ...] = ("call", "drift")
 LONGEST_QUEUE = 100
 
 
-class Notifier(ABC):
+class Notifier(contextlib.AbstractContextManager["Notifier"], ABC):
     """Delivers events from its own thread; a full queue drops new ones and counts them."""
 
     def __init__(
@@ -88,9 +88,6 @@ class Notifier(ABC):
             with contextlib.suppress(queue.Full):  # a daemon does not keep the program alive
                 self._queue.put(None, timeout=timeout)
                 self._thread.join(max(0.0, deadline - time.monotonic()))
-
-    def __enter__(self) -> Notifier:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -152,20 +153,13 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
     def _mask(self, info: dict[str, Any]) -> Mask:
         mask = info.get("action_mask")
         if mask is None:
-            try:
+            with contextlib.suppress(AttributeError):
                 mask = self.env.get_wrapper_attr("action_masks")()
-            except AttributeError:
-                return None
-        return np.array(mask, dtype=bool)
+        return None if mask is None else np.array(mask, dtype=bool)
 
 
 def oversee(
-    env: Env,
-    policy: Any,
-    monitor: Monitor,
-    *,
-    seed: int | None = None,
-    only_calls: bool = False,
+    env: Env, policy: Any, monitor: Monitor, *, seed: int | None = None, only_calls: bool = False
 ) -> Generator[Question, Any, Outcome]:
     """Run one episode as a plain generator that yields each decision before it is acted upon.
 

@@ -88,8 +88,7 @@ class Lookahead:
         self._asked += 1
         try:
             futures = [
-                action_returns(runner, point, environment=self._future(number))
-                for number in range(self._trials)
+                action_returns(runner, point, environment=future) for future in self._futures()
             ]
         finally:
             simulator.restore(point.snapshot)
@@ -100,21 +99,19 @@ class Lookahead:
             best = own
         return int(space.start) + best
 
-    def _future(self, number: int) -> Callable[[], np.random.Generator] | None:
-        """Return the random stream of one of several futures; None: the environment's own."""
+    def _futures(self) -> list[Callable[[], np.random.Generator] | None]:
+        """Return the random stream of each of several futures; of one, the environment's own."""
         if self._trials == 1:
-            return None
-        return partial(stream, self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked, number)
+            return [None]
+        key = self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked
+        return [partial(stream, *key, number) for number in range(self._trials)]
 
 
 class Terminal:
     """Shows margin and scores to a person at the keyboard, and asks for an action."""
 
     def __init__(
-        self,
-        *,
-        ask: Callable[[str], str] = input,
-        show: Callable[[str], Any] | None = None,
+        self, *, ask: Callable[[str], str] = input, show: Callable[[str], Any] | None = None
     ) -> None:
         self._ask = ask
         self._show = show or (lambda text: print(text, file=sys.stderr, flush=True))

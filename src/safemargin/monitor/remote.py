@@ -36,7 +36,7 @@ REPEAT = 1.0
 """Seconds after which a waiting decision is sent again, in case the server has lost it."""
 
 
-class RemoteOverseer:
+class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
     """Reports to `safemargin watch --remote`, and takes a person's actions once they take over.
 
     Use it as the overseer of `sm.Overseen`, or call `decide` in your own loop. It needs the
@@ -201,9 +201,6 @@ class RemoteOverseer:
         if connection is not None:
             connection.close_socket()
 
-    def __enter__(self) -> RemoteOverseer:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
@@ -350,8 +347,8 @@ class RemoteOverseer:
             said = bytes(response.body or b"").decode(errors="replace").strip()
             self.last_error = said or f"HTTP {response.status_code}"
             self._refuse()
-            return
-        self.last_error = f"{type(error).__name__}: {error}"
+        else:
+            self.last_error = f"{type(error).__name__}: {error}"
 
     def _refuse(self) -> None:
         """Give up while the constructor waits; later, a name or token may be corrected."""

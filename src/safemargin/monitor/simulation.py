@@ -119,8 +119,7 @@ def _held_out(study: Study, whole: Margins, tuples: Tuples) -> dict[EpisodeKey, 
     fits = []
     for left_out in range(FOLDS):
         sample = Sample.from_tuples(tuples, whole.estimand, moments=fold != left_out)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoBound)
+        with warnings.catch_warnings(action="ignore", category=NoBound):
             fits.append(
                 margins_from_sample(
                     sample,

@@ -269,11 +269,10 @@ def chain_rows(found: HeldOut, tolerances: Sequence[float]) -> tuple[ChainRow, .
     )
 
 
-def typical_tolerances(upper: Floats, *, count: int = 3) -> list[float]:
-    """Return tolerances that make a difference: quantiles of a table's bounds, rounded."""
+def typical_tolerances(upper: Floats) -> list[float]:
+    """Return tolerances that make a difference: quartiles of a table's bounds, rounded."""
     finite = upper[np.isfinite(upper)]
     if not len(finite):
         return [1.0]
-    shares = np.arange(1, count + 1) / (count + 1)
-    values = np.quantile(np.maximum(finite, 0), shares)
+    values = np.quantile(np.maximum(finite, 0), [0.25, 0.5, 0.75])
     return sorted({float(f"{value:.1g}") for value in values if value > 0}) or [1.0]
