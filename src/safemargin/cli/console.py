@@ -84,7 +84,8 @@ class ProgressBar:
         """Start a stage, or change the total of the current one."""
         if name != self._stage:
             self._stage, self._printed = name, time.monotonic()
-            self._bars.add_task(STAGES.get(name, name), speed="", done_at_start=done, steps=0)
+            fields: dict[str, Any] = {"speed": "", "steps": 0, "done_at_start": done}
+            self._bars.add_task(STAGES.get(name, name), total=total, completed=done, **fields)
         self._bars.update(self._bars.tasks[-1].id, total=total, completed=done)
 
     def advance(self, steps: int) -> None:
@@ -105,13 +106,13 @@ class ProgressBar:
 
 
 def _show_warning(
-    usual: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any
+    usual: Any, message: Warning | str, category: type[Warning], *where: Any, **more: Any
 ) -> None:
     """Show at once, as a note, what matters before hours are spent."""
     if issubclass(category, AT_ONCE):
         print_note(str(message))
     else:
-        usual(message, category, *where)
+        usual(message, category, *where, **more)
 
 
 @contextlib.contextmanager
