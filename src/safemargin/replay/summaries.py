@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.core.records import Floats, episode_title
+from safemargin.core.records import Floats, episode_id, episode_title
 from safemargin.errors import StudyIncomplete
 from safemargin.margins.bounds.sample import FEWEST_MOMENTS
 from safemargin.policies.proxies import single_values
 from safemargin.study.plays import ALIKE, Plays
+from safemargin.study.reading import ProxyTrace
 from safemargin.study.study import Study
 
 
@@ -70,29 +71,39 @@ class SummaryMaker:
         self._plays = Plays()
         self._peaks: dict[bytes, str] = {}
 
-    def summary(self, values: Floats, *, stored: bool, **known: Any) -> EpisodeSummary:
-        """Summarise an episode by its proxies [steps] and the fields that are `known`.
-
-        Only a `stored` episode is compared with those before it.
-        """
-        name, opening, steps = known["name"], known["opening"], known["steps"]
+    def summary(self, trace: ProxyTrace, phase: str | None = None) -> EpisodeSummary:
+        """Summarise an episode; only one of the study (`phase` is None) is compared with others."""
+        key, values = trace.key, trace.values
+        name = episode_id(phase or key.phase, key.index, key.life)
         single = single_values(values)
-        first, last = min(opening, steps - 1), steps - self._excluded
-        eligible = np.arange(first, last if last > first else steps)
+        first, last = min(trace.opening, trace.steps - 1), trace.steps - self._excluded
+        eligible = np.arange(first, last if last > first else trace.steps)
         within = eligible[single[eligible] <= self._highest]
         among = within if len(within) else eligible
         peak = int(among[np.argmax(single[among])])
+        same_peak = joins = None
+        if phase is None:
+            same_peak = self._same_peak(name, values[peak : peak + ALIKE])
+            joins = self._plays.joins(name, values, trace.opening, trace.fingerprint)
         return EpisodeSummary(
-            **known,
-            eligible=last > opening,
+            name=name,
+            phase=phase or key.phase,
+            index=key.index,
+            life=key.life,
+            seed=trace.seed,
+            opening=trace.opening,
+            steps=trace.steps,
+            total_reward=trace.total_reward,
+            ended=trace.ended,
+            fingerprint=trace.fingerprint,
+            moment_step=trace.moment_step,
+            eligible=last > trace.opening,
             eligible_steps=len(eligible),
             steps_above=len(eligible) - len(within),
             peak_step=peak,
             peak_proxy=float(single[peak]),
-            same_peak=self._same_peak(name, values[peak : peak + ALIKE]) if stored else None,
-            joins=self._plays.joins(name, values, opening, known["fingerprint"])
-            if stored
-            else None,
+            same_peak=same_peak,
+            joins=joins,
         )
 
     def _same_peak(self, name: str, values: Floats) -> str | None:
