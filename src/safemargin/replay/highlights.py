@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from safemargin.policies.proxies import single_values
 from safemargin.replay.captions import ClipPainter, contact_sheet
 from safemargin.replay.pictures import Camera, Picture
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.summaries import EpisodeSummary, steps_above_note
+from safemargin.replay.summaries import steps_above_note
 from safemargin.replay.video import find_ffmpeg, write_video
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
@@ -107,10 +108,9 @@ def write_highlights(
 
     Moments of one episode lie `apart` or more steps from one another.
     """
-    if top < 1:
-        raise InvalidInput(f"top must be at least 1, got {top}")
-    if apart < 1:
-        raise InvalidInput(f"apart must be at least 1, got {apart}")
+    for name, given in (("top", top), ("apart", apart)):
+        if given < 1:
+            raise InvalidInput(f"{name} must be at least 1, got {given}")
     if tolerance is not None and not tolerance >= 0:
         raise InvalidInput(f"the tolerance must be at least 0, got {tolerance:g}")
     find_ffmpeg()
@@ -129,10 +129,9 @@ def write_highlights(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"{target} cannot be created: {error}") from error
-    camera = Camera(study.environment_spec)
     clips: list[Path] = []
     stills: list[tuple[Picture, str]] = []
-    try:
+    with contextlib.closing(Camera(study.environment_spec)) as camera:
         for number, moment in enumerate(moments, start=1):
             recording = recordings.open(moment.episode)
             clip = target / f"{number:02}-{moment.episode}-step-{moment.step}.mp4"
@@ -146,8 +145,6 @@ def write_highlights(
             stills.append((picture, f"{title}\n{caption}"))
             clips.append(clip)
             progress.advance(0)
-    finally:
-        camera.close()
     sheet = target / "contact-sheet.png"
     with written_whole(sheet) as whole:
         contact_sheet(stills).save(whole)
@@ -178,9 +175,29 @@ def choose_highlights(
     """
     found: list[Highlight] = []
     for summary in recordings.summaries():
-        if summary.eligible:
-            recording = recordings.open(summary.name)
-            found += _best_of(recording, summary, study, margins, tolerance, top=top, apart=apart)
+        if not summary.eligible:
+            continue
+        values = recordings.open(summary.name).episode.proxies[study.default_proxy]
+        proxies = single_values(values)
+        granted = None if margins is None else _step_margins(margins, values, tolerance)
+        ranks = np.zeros(summary.steps) if granted is None else granted.ranks
+        steps = np.arange(summary.opening, summary.steps - study.settings.excluded_steps)
+        best: list[int] = []
+        for step in steps[np.lexsort((-proxies[steps], ranks[steps]))].tolist():
+            if all(abs(step - other) >= apart for other in best):
+                best.append(step)
+            if len(best) == top:
+                break
+        found += [
+            Highlight(
+                episode=summary.name,
+                step=step,
+                proxy=float(proxies[step]),
+                margin=None if granted is None else int(granted.margins[step]),
+                outside=granted is not None and bool(granted.outside[step]),
+            )
+            for step in best
+        ]
     found.sort(key=lambda each: each.rank)
     if not found:
         raise StudyIncomplete(
@@ -197,41 +214,6 @@ def choose_highlights(
         if len(chosen) == top:
             break
     return chosen
-
-
-def _best_of(
-    recording: Recording,
-    summary: EpisodeSummary,
-    study: Study,
-    margins: Margins | None,
-    tolerance: float,
-    *,
-    top: int,
-    apart: int,
-) -> list[Highlight]:
-    values = recording.episode.proxies[study.default_proxy]
-    proxies = single_values(values)
-    last = summary.steps - study.settings.excluded_steps
-    steps = np.arange(summary.opening, last)
-    granted = None if margins is None else _step_margins(margins, values, tolerance)
-    ranks = np.zeros(summary.steps) if granted is None else granted.ranks
-    order = steps[np.lexsort((-proxies[steps], ranks[steps]))]
-    chosen: list[int] = []
-    for step in order.tolist():
-        if all(abs(step - other) >= apart for other in chosen):
-            chosen.append(step)
-        if len(chosen) == top:
-            break
-    return [
-        Highlight(
-            episode=recording.name,
-            step=step,
-            proxy=float(proxies[step]),
-            margin=None if granted is None else int(granted.margins[step]),
-            outside=granted is not None and bool(granted.outside[step]),
-        )
-        for step in chosen
-    ]
 
 
 def _film(
@@ -269,11 +251,12 @@ def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoBound)
             margins = study.fit(confidence)
+        if margins.bound.unbounded < 1:
+            return margins, ()
+        reason = margins.notes[0]
     except SafemarginError as error:  # nothing measured yet, too few moments, equal proxies
-        return None, (f"no margins, so the proxy alone decides: {error}",)
-    if margins.bound.unbounded == 1:
-        return None, (f"no margins, so the proxy alone decides: {margins.notes[0]}",)
-    return margins, ()
+        reason = str(error)
+    return None, (f"no margins, so the proxy alone decides: {reason}",)
 
 
 def _step_margins(margins: Margins, values: Floats, tolerance: float) -> StepMargins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -28,61 +29,44 @@ ROLES = ("best", "median", "worst")
 State = Literal["running", "done", "failed"]
 
 
-class Failing:
+@dataclass(eq=False, kw_only=True)
+class Task:
     """Something done in the background that may fail."""
 
-    state: State
-    fault: str | None
+    state: State = "running"
+    fault: str | None = None
 
     def fail(self, fault: str) -> None:
         """Give up, and say why."""
         self.state, self.fault = "failed", fault
 
 
-Task = TypeVar("Task", bound=Failing)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Losses:
-    """The losses of the trials of one n."""
-
-    n: int
-    losses: Floats  # [trials]
-    mean: float
-    half_width: float
-    exact: bool
-
-    @classmethod
-    def of(cls, measurement: Measurement) -> Losses:
-        """Compare each trial with its own unperturbed run, or with the only one there is."""
-        estimate = measurement.estimate
-        return cls(
-            n=estimate.n,
-            losses=measurement.unperturbed - measurement.perturbed,
-            mean=estimate.mean,
-            half_width=estimate.half_width,
-            exact=estimate.exact,
-        )
-
-    @property
-    def roles(self) -> dict[str, int]:
-        """The indices of the best, the median and the worst trial."""
-        order = np.argsort(self.losses, kind="stable")
-        chosen = order[0], order[(len(order) - 1) // 2], order[-1]
-        return dict(zip(ROLES, map(int, chosen), strict=True))
+AnyTask = TypeVar("AnyTask", bound=Task)
 
 
 @dataclass(eq=False)
-class WhatIf(Failing):
+class WhatIf(Task):
     """The trials of one step: the study's, or measured on demand."""
 
     recording: Recording
     step: int
-    stored: bool
-    state: State
-    losses: dict[int, Losses] = field(default_factory=dict)
-    returns: dict[int, Floats] = field(default_factory=dict)
-    fault: str | None = None
+    stored: bool = False
+    measured: dict[int, Measurement] = field(default_factory=dict)  # by n
+
+    def add(self, measurement: Measurement) -> None:
+        """Add the trials of one n."""
+        n = measurement.estimate.n
+        self.measured = {**self.measured, n: measurement}  # a new one: other threads read it
+
+    def losses(self, n: int) -> Floats:
+        """Compare each trial with its own unperturbed run, or with the only one there is."""
+        return self.measured[n].unperturbed - self.measured[n].perturbed
+
+    def roles(self, n: int) -> dict[str, int]:
+        """Return the indices of the best, the median and the worst trial."""
+        order = np.argsort(self.losses(n), kind="stable")
+        chosen = order[0], order[(len(order) - 1) // 2], order[-1]
+        return dict(zip(ROLES, map(int, chosen), strict=True))
 
     def to_dict(self, n_values: Sequence[int]) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -95,30 +79,37 @@ class WhatIf(Failing):
             "n_values": list(n_values),
             "results": [
                 {
-                    "n": found.n,
-                    "losses": found.losses.tolist(),
-                    "mean": found.mean,
-                    "half_width": finite_or_none(found.half_width),
-                    "exact": found.exact,
-                    "roles": found.roles,
+                    **describe_estimate(found),
+                    "losses": self.losses(n).tolist(),
+                    "roles": self.roles(n),
                 }
-                for _, found in sorted(self.losses.items())
+                for n, found in sorted(self.measured.items())
             ],
         }
 
 
+def describe_estimate(measurement: Measurement) -> dict[str, Any]:
+    """Return an estimate as plain values for JSON."""
+    estimate = measurement.estimate
+    return {
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "half_width": finite_or_none(estimate.half_width),
+        "exact": estimate.exact,
+    }
+
+
 @dataclass(eq=False)
-class Showing(Failing):
+class Showing(Task):
     """The best, the median and the worst trial of one n, as far as they are played."""
 
     what_if: WhatIf
     n: int
-    state: State = "running"
     takes: dict[str, PlayedTrial] = field(default_factory=dict)
-    fault: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
+        losses, returns = self.what_if.losses(self.n), self.what_if.measured[self.n].perturbed
         return {
             "state": self.state,
             "fault": self.fault,
@@ -128,8 +119,8 @@ class Showing(Failing):
                     "random_steps": take.random_steps,
                     "rewards": take.rewards.tolist(),
                     "frames": len(take.pictures),
-                    "loss": float(self.what_if.losses[self.n].losses[take.number]),
-                    "repeats": take.discounted == float(self.what_if.returns[self.n][take.number]),
+                    "loss": float(losses[take.number]),
+                    "repeats": take.discounted == float(returns[take.number]),
                 }
                 for role, take in self.takes.items()
             },
@@ -178,7 +169,7 @@ class WhatIfs:
             found = self._what_ifs.get((recording.name, step))
             if found is not None and found.state != "failed":
                 return found
-            what_if = self._stored(recording, step) or WhatIf(recording, step, False, "running")
+            what_if = self._stored(recording, step) or WhatIf(recording, step)
             self._what_ifs[recording.name, step] = what_if
             if what_if.state == "running":
                 self._to_measure.put(what_if)
@@ -194,7 +185,7 @@ class WhatIfs:
 
     def show(self, what_if: WhatIf, n: int) -> Showing:
         """Return the trials of one n with pictures; start playing them where they are missing."""
-        if n not in what_if.losses:
+        if n not in what_if.measured:
             raise InvalidInput(f"there are no trials with n = {n} at step {what_if.step} yet")
         key = what_if.recording.name, what_if.step, n
         with self._lock:
@@ -233,14 +224,12 @@ class WhatIfs:
         measured = self._recordings.measured(recording.name)
         if len(measured) < len(self._recordings.study.settings.n_values):
             return None
-        what_if = WhatIf(recording, step, True, "done")
-        for measurement in measured:
-            _add(what_if, measurement)
-        return what_if
+        by_n = {measurement.estimate.n: measurement for measurement in measured}
+        return WhatIf(recording, step, True, by_n, state="done")
 
     # -- in the background ---------------------------------------------------------------------
 
-    def _work(self, tasks: queue.Queue[Task | None], do: Callable[[Task], None]) -> None:
+    def _work(self, tasks: queue.Queue[AnyTask | None], do: Callable[[AnyTask], None]) -> None:
         """Do one task after another until None comes; failures are for the page to show."""
         while (task := tasks.get()) is not None:
             if self._closed.is_set() or not tasks.empty():  # somebody looks at another step by now
@@ -273,7 +262,7 @@ class WhatIfs:
             try:
                 for piece in engine.run(tasks):
                     if isinstance(piece.result, tuple):
-                        _add(what_if, piece.result[1])
+                        what_if.add(piece.result[1])
             except BaseException:
                 self._drop_engine()  # its workers may be busy
                 raise
@@ -290,17 +279,14 @@ class WhatIfs:
         if self._player is not None:
             self._player.close()
 
-    def _camera(self) -> Camera | None:
-        try:
-            return self._make_camera()
-        except NoPictures:  # the episode's own pictures already say why
-            return None
-
     def _play(self, showing: Showing) -> None:
         if self._player is None:
-            self._player = TrialPlayer(self._the_job(), self._camera())
+            camera = None
+            with contextlib.suppress(NoPictures):  # the episode's own pictures already say why
+                camera = self._make_camera()
+            self._player = TrialPlayer(self._the_job(), camera)
         player, what_if = self._player, showing.what_if
-        for role, number in what_if.losses[showing.n].roles.items():
+        for role, number in what_if.roles(showing.n).items():
             take = player.play(
                 what_if.recording, what_if.step, showing.n, number, stop=self._closed.is_set
             )
@@ -314,9 +300,3 @@ class WhatIfs:
             if self._job is None:
                 self._job = self._recordings.study.job()
             return self._job
-
-
-def _add(what_if: WhatIf, measurement: Measurement) -> None:
-    found = Losses.of(measurement)
-    what_if.returns[found.n] = measurement.perturbed
-    what_if.losses = {**what_if.losses, found.n: found}  # a new one: other threads read it

@@ -44,16 +44,7 @@ class MarginTables:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; null: no bound."""
-        return {
-            "proxy": self.proxy,
-            "n_values": list(self.n_values),
-            "looks_at_n": self.looks_at_n,
-            "tables": [_table(margins) for margins in self.tables],
-            "note": self.note,
-            "confidence": self.confidence,
-            "tolerance": self.tolerance,
-            "highest_tolerance": self.highest_tolerance,
-        }
+        return {**vars(self), "tables": [_table(margins) for margins in self.tables]}
 
 
 def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:

@@ -41,7 +41,6 @@ class ReportInfo:
 
     facts: tuple[tuple[str, str], ...]
     """Name and value, line by line."""
-    status: Status
     findings: tuple[tuple[str, str], ...]
     """'ok', 'note' or 'problem', and a sentence on whether the numbers can be trusted."""
     tables: MarginTables
@@ -55,15 +54,13 @@ class ReportInfo:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
-            "facts": [list(fact) for fact in self.facts],
-            "findings": [list(finding) for finding in self.findings],
+            **vars(self),
             "tables": self.tables.to_dict(),
             "proxy_text": readable(self.tables.proxy),
             "densities": None if self.densities is None else _densities(self.densities),
             "comparison": None if self.comparison is None else _comparison(self.comparison),
             "moments": [moment.to_dict() for moment in self.moments],
             "natural_proxies": self.natural_proxies.tolist(),
-            "notes": list(self.notes),
         }
 
 
@@ -140,7 +137,6 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
             notes.append(fault)
     return ReportInfo(
         facts=tuple(_facts(study, status)),
-        status=status,
         findings=tuple(findings(study, status, validation)),
         tables=tables,
         densities=densities,
