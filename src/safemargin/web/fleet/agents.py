@@ -42,8 +42,9 @@ class Link(Protocol):
 class Agent:
     """One agent: what it reported last, and who has it."""
 
-    index: int
     hello: Hello
+    index: int = 0
+    """Its number in the fleet."""
     link: Link | None = None
     status: Status = "live"
     reason: str = ""

@@ -11,7 +11,11 @@ from safemargin.web.fleet.agents import Agent
 from safemargin.web.fleet.journal import Journal, situation
 from safemargin.web.fleet.messages import read_action
 from safemargin.web.fleet.people import Person
-from safemargin.web.fleet.pictures import pace_pictures
+
+FASTEST = 0.25
+"""Seconds between two pictures on a tile, at least."""
+TILES_PER_SECOND = 40
+"""Pictures a second of all agents together; one that somebody looks at sends every picture."""
 
 
 class Control:
@@ -151,6 +155,19 @@ class Control:
             agent.link.send({"kind": "stop", "why": why})
             self.journal.changed(agent)
 
+    def pace_pictures(self) -> None:
+        """Tell agents how many seconds to leave between pictures; None: nobody looks."""
+        pages = self.journal.pages
+        linked = [(agent, agent.link) for agent in self.agents if agent.link is not None]
+        tile = max(FASTEST, len(linked) / TILES_PER_SECOND) if pages else None
+        looked_at = {page.looks_at for page in pages}
+        for agent, link in linked:
+            closely = agent.index in looked_at or agent.holder is not None
+            every = 0.0 if closely else tile
+            if agent.picture_every != every or not agent.paced:
+                agent.picture_every, agent.paced = every, True
+                link.send({"kind": "pictures", "every": every})
+
     def _holder_changed(self, agent: Agent) -> None:
         self.journal.changed(agent)
-        pace_pictures(self.agents, self.journal.pages)
+        self.pace_pictures()

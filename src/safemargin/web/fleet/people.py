@@ -36,11 +36,10 @@ class People:
 
     def remember(self, identity: str, name: str) -> Person:
         """Return a person known from before the server started, who may come back."""
-        known = self._known.get(identity)
-        if known is None:
-            known = Person(identity, self._free_name(name), gone_since=time.time())
-            self._known[identity] = known
-        return known
+        if identity not in self._known:
+            person = Person(identity, self._free_name(name), gone_since=time.time())
+            self._known[identity] = person
+        return self._known[identity]
 
     def arrive(self, secret: str, name: str | None = None) -> Person:
         """Return the person with this secret, who opens a page."""
@@ -50,7 +49,7 @@ class People:
             if name is None:
                 self._unnamed += 1
                 name = f"person {self._unnamed}"
-            person = self._known[identity] = Person(identity, self._free_name(name))
+            person = self.remember(identity, name)
         elif name is not None:
             self.rename(person, name)
         person.pages += 1
