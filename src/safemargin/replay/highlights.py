@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress, Silence
@@ -17,7 +16,7 @@ from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
 from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.fitting import NoBound
-from safemargin.margins.lookup import Margins
+from safemargin.margins.lookup import Lookup, Margins
 from safemargin.policies.proxies import single_values
 from safemargin.replay.captions import ClipPainter, contact_sheet
 from safemargin.replay.pictures import Camera, Picture
@@ -61,27 +60,6 @@ class Highlight:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepMargins:
-    """The margin at each step of an episode."""
-
-    margins: npt.NDArray[np.int64]  # [steps]
-    outside: npt.NDArray[np.bool_]  # [steps]
-
-    @property
-    def ranks(self) -> Floats:
-        """Sort keys: the margins, or infinity where nothing is known, [steps]."""
-        return np.where(self.outside, np.inf, self.margins)
-
-    @property
-    def texts(self) -> list[str]:
-        """The margins as shown to people, [steps]."""
-        return [
-            "?" if outside else str(margin)
-            for margin, outside in zip(self.margins.tolist(), self.outside.tolist(), strict=True)
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +115,7 @@ def write_highlights(
             clip = target / f"{number:02}-{moment.episode}-step-{moment.step}.mp4"
             title = recordings.title(moment.episode)
             values = recording.episode.proxies[study.default_proxy]
-            granted = None if margins is None else _step_margins(margins, values, tolerance)
+            granted = _lookup(margins, values, tolerance)
             picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
             caption = f"step {moment.step:,}, proxy {moment.proxy:.4g}"
             caption += f", {moment.margin_text}" if moment.margin_text else ""
@@ -179,8 +157,10 @@ def choose_highlights(
             continue
         values = recordings.open(summary.name).episode.proxies[study.default_proxy]
         proxies = single_values(values)
-        granted = None if margins is None else _step_margins(margins, values, tolerance)
-        ranks = np.zeros(summary.steps) if granted is None else granted.ranks
+        granted = _lookup(margins, values, tolerance)
+        ranks = proxies * 0  # infinity where nothing is known
+        if granted is not None:
+            ranks = np.where(granted.outside, np.inf, granted.margin)
         steps = np.arange(summary.opening, summary.steps - study.settings.excluded_steps)
         best: list[int] = []
         for step in steps[np.lexsort((-proxies[steps], ranks[steps]))].tolist():
@@ -193,7 +173,7 @@ def choose_highlights(
                 episode=summary.name,
                 step=step,
                 proxy=float(proxies[step]),
-                margin=None if granted is None else int(granted.margins[step]),
+                margin=None if granted is None else int(granted.margin[step]),
                 outside=granted is not None and bool(granted.outside[step]),
             )
             for step in best
@@ -223,16 +203,20 @@ def _film(
     path: Path,
     title: str,
     proxies: Floats,  # [steps]
-    granted: StepMargins | None,
+    granted: Lookup | None,
 ) -> Picture:
     """Write one clip; return the picture of its moment."""
     first = max(0, moment.step - BEFORE)
     last = min(recording.episode.steps, moment.step + AFTER)
     pictures = [camera.look(recording, step) for step in range(first, last + 1)]
+    texts = None
+    if granted is not None:
+        margins = zip(granted.margin.tolist(), granted.outside.tolist(), strict=True)
+        texts = ["?" if outside else str(margin) for margin, outside in margins]
     painter = ClipPainter(
         title=f"{title}, step {{step}}",
         proxies=proxies[first : last + 1],
-        margins=None if granted is None else granted.texts[first : last + 1],
+        margins=texts and texts[first : last + 1],
         first_step=first,
         moment=moment.step,
         size=(pictures[0].shape[0], pictures[0].shape[1]),
@@ -259,7 +243,10 @@ def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str
     return None, (f"no margins, so the proxy alone decides: {reason}",)
 
 
-def _step_margins(margins: Margins, values: Floats, tolerance: float) -> StepMargins:
-    found = margins.lookup(values, tolerance)
+def _lookup(margins: Margins | None, values: Floats, tolerance: float) -> Lookup | None:
+    """Return the margin at each step, and whether the proxy lies above every measured one."""
+    if margins is None:
+        return None
     # For a proxy that looks at n, the smallest n decides.
-    return StepMargins(found.margin, single_values(values) > margins.bound.grid[0, -1])
+    outside = single_values(values) > margins.bound.grid[0, -1]
+    return replace(margins.lookup(values, tolerance), outside=outside)

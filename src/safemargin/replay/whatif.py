@@ -144,7 +144,6 @@ class WhatIfs:
         self._to_play: queue.Queue[Showing | None] = queue.Queue()
         self._job: Job | None = None
         self._job_lock = threading.Lock()
-        self._engine_lock = threading.Lock()
         self._engine: ProcessEngine | None = None
         self._player: TrialPlayer | None = None  # of the thread that plays
         self._closed = threading.Event()
@@ -202,7 +201,7 @@ class WhatIfs:
         self._closed.set()
         self._to_measure.put(None)
         self._to_play.put(None)
-        with self._engine_lock:
+        with self._lock:
             if self._engine is not None:
                 self._engine.interrupt()
 
@@ -256,7 +255,7 @@ class WhatIfs:
         engine = self._engine
         if engine is None:
             engine = ProcessEngine(self._the_job(), min(available_cores(), len(tasks)))
-            with self._engine_lock:
+            with self._lock:
                 self._engine = engine
         if not self._closed.is_set():  # while the policy was loaded
             try:
@@ -269,7 +268,7 @@ class WhatIfs:
         what_if.state = "failed" if self._closed.is_set() else "done"
 
     def _drop_engine(self) -> None:
-        with self._engine_lock:
+        with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.monitor.pictures import picture_kind
 from safemargin.web.access import COOKIE, Access
 from safemargin.web.pages import KINDS, page
 
@@ -58,3 +59,9 @@ def add_page_files(app: FastAPI) -> None:
             return Response(page(name), media_type=KINDS["." + name.rpartition(".")[2]])
         except InvalidInput as error:
             raise HTTPException(404, str(error)) from error
+
+
+def picture_answer(picture: bytes) -> Response:
+    """Send a JPEG or PNG file; a browser keeps it, as it never changes."""
+    headers = {"Cache-Control": "private, max-age=3600, immutable"}
+    return Response(picture, media_type=picture_kind(picture), headers=headers)

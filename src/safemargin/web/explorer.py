@@ -16,7 +16,7 @@ from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.whatif import ROLES, WhatIfs
 from safemargin.study.study import Study
 from safemargin.web.describe import describe_episode, describe_study, starting_point
-from safemargin.web.entrance import HOSTS, add_page_files, new_app
+from safemargin.web.entrance import HOSTS, add_page_files, new_app, picture_answer
 from safemargin.web.margin_tables import margin_tables
 from safemargin.web.pages import KINDS, page, plotly_script
 
@@ -40,11 +40,6 @@ class _Explorer:
     def __init__(self, study: Study, recordings: Recordings) -> None:
         self.study = study
         self.recordings = recordings
-        self.tables = lru_cache(maxsize=32)(self._tables)
-        self.fitting = threading.Lock()
-
-    def _tables(self, proxy: str) -> dict[str, Any]:
-        return margin_tables(self.study, proxy).to_dict()
 
     def recording(self, name: str) -> Recording:
         try:
@@ -147,12 +142,18 @@ def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> Non
     def about() -> dict[str, Any]:
         return {"version": version, **describe_study(explorer.study, explorer.recordings, start)}
 
+    fitting = threading.Lock()
+
+    @lru_cache(maxsize=32)
+    def tables(proxy: str) -> dict[str, Any]:
+        return margin_tables(explorer.study, proxy).to_dict()
+
     @app.get("/api/margins/{proxy}")
     def margins(proxy: str) -> dict[str, Any]:
         if proxy not in explorer.study.proxies:
             raise HTTPException(404, f"the study has no proxy {proxy!r}")
-        with explorer.fitting:  # once, not once per request
-            return explorer.tables(proxy)
+        with fitting:  # once, not once per request
+            return tables(proxy)
 
     @app.get("/api/episodes/{name}")
     def episode_of(name: str) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> Non
 
     @app.get("/api/episodes/{name}/frames/{step}")
     def frame(name: str, step: int) -> Response:
-        return _jpeg(explorer.films.picture(explorer.at_step(name, step, end=1), step))
+        return picture_answer(explorer.films.picture(explorer.at_step(name, step, end=1), step))
 
 
 def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
@@ -204,9 +205,4 @@ def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
         take = explorer.what_ifs.known_showing(name, step, n).takes.get(role)
         if role not in ROLES or take is None or not 0 <= frame < len(take.pictures):
             raise HTTPException(404, f"there is no frame {frame} of the {role} trial (yet)")
-        return _jpeg(take.pictures[frame])
-
-
-def _jpeg(picture: bytes) -> Response:
-    headers = {"Cache-Control": "private, max-age=3600, immutable"}
-    return Response(picture, media_type="image/jpeg", headers=headers)
+        return picture_answer(take.pictures[frame])

@@ -37,11 +37,6 @@ class MarginTables:
     highest_tolerance: float
     """From here on the largest n is affordable everywhere."""
 
-    @property
-    def chosen(self) -> Margins | None:
-        """The table at the initial confidence."""
-        return next((each for each in self.tables if each.confidence == self.confidence), None)
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; null: no bound."""
         return {**vars(self), "tables": [_table(margins) for margins in self.tables]}

@@ -120,7 +120,10 @@ class PageConnection(Connection):
         elif wanted == "look":
             self.looks_at = None if message.get("agent") is None else self._agent(message).index
             fleet.pace_pictures()
-            self._show()
+            if self.looks_at is not None:
+                agent = fleet.agents[self.looks_at]
+                self.send({"kind": "timeline", "index": agent.index, **agent.track.last()})
+                self.send({"kind": "seen", **agent.seen()})
         elif wanted == "name":
             fleet.rename(self.person, messages.read_renaming(message).name)
             self.send({"kind": "you", "name": self.person.name})
@@ -142,16 +145,17 @@ class PageConnection(Connection):
     def _steer(self, wanted: str, message: dict[str, Any]) -> None:
         agent, control = self._agent(message), self.fleet.control
         try:
+            asked: messages.Act | messages.Steering
             if wanted == "act":
-                act = messages.read_act(message)
-                self._check_age(act.beat)
-                control.act(self.person, agent, act.episode, act.step, act.action)
-                return
-            steering = messages.read_steering(message)
-            if steering.beat is not None:
-                self._check_age(steering.beat)
-            if wanted == "take":
-                control.take(self.person, agent, force=steering.force)
+                asked = messages.read_act(message)
+            else:
+                asked = messages.read_steering(message)
+            if asked.beat is not None:
+                self._check_age(asked.beat)
+            if isinstance(asked, messages.Act):
+                control.act(self.person, agent, asked.episode, asked.step, asked.action)
+            elif wanted == "take":
+                control.take(self.person, agent, force=asked.force)
             elif wanted == "give":
                 control.hand_back(self.person, agent)
             else:
@@ -173,9 +177,3 @@ class PageConnection(Connection):
         if type(index) is not int or not 0 <= index < len(self.fleet.agents):
             raise InvalidInput(f"there is no agent {index!r:.40}")
         return self.fleet.agents[index]
-
-    def _show(self) -> None:
-        if self.looks_at is not None:
-            agent = self.fleet.agents[self.looks_at]
-            self.send({"kind": "timeline", "index": agent.index, **agent.track.last()})
-            self.send({"kind": "seen", **agent.seen()})
