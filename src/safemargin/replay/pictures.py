@@ -160,14 +160,14 @@ def drawing_environment(spec: EnvironmentSpec) -> Env:
             close_environment(env)
             raise _no_opengl(spec)
         return env
-    made_by_function = spec.factory is not None or ":" in spec.name
     close_environment(env)
-    if refused and made_by_function:
-        raise NoPictures(
-            f"no pictures: {spec.name} does not take render_mode='rgb_array'; let the function "
-            "that makes it take the argument and pass it on"
+    reason = "does not draw: it knows no render_mode='rgb_array'"
+    if refused and (spec.factory is not None or ":" in spec.name):
+        reason = (
+            "does not take render_mode='rgb_array'; let the function that makes it take the "
+            "argument and pass it on"
         )
-    raise NoPictures(f"no pictures: {spec.name} does not draw: it knows no render_mode='rgb_array'")
+    raise NoPictures(f"no pictures: {spec.name} {reason}")
 
 
 def _opengl_in_reach() -> bool:

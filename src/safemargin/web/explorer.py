@@ -186,22 +186,18 @@ def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif")
     def asked(name: str, step: int) -> dict[str, Any]:
-        explorer.at_step(name, step)
         return explorer.what_ifs.known(name, step).to_dict(n_values)
 
     @app.post("/api/episodes/{name}/steps/{step}/whatif/{n}")
     def show(name: str, step: int, n: int) -> dict[str, Any]:
-        explorer.at_step(name, step)
         return explorer.what_ifs.show(explorer.what_ifs.known(name, step), n).to_dict()
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}")
     def shown(name: str, step: int, n: int) -> dict[str, Any]:
-        explorer.at_step(name, step)
         return explorer.what_ifs.known_showing(name, step, n).to_dict()
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}/{role}/{frame}")
     def trial_frame(name: str, step: int, n: int, role: str, frame: int) -> Response:
-        explorer.at_step(name, step)
         take = explorer.what_ifs.known_showing(name, step, n).takes.get(role)
         if role not in ROLES or take is None or not 0 <= frame < len(take.pictures):
             raise HTTPException(404, f"there is no frame {frame} of the {role} trial (yet)")

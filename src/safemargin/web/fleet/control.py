@@ -55,7 +55,7 @@ class Control:
         agent.stop_due = agent.stopped = ""
         if agent.link is not None:
             agent.link.send({"kind": "taken", "by": person.name})
-        self._holder_changed(agent)
+        self.pace_pictures()
 
     def act(self, person: Person, agent: Agent, episode: int, step: int, action: Any) -> None:
         """Answer the decision that waits with a person's action; None: the agent's own."""
@@ -86,7 +86,6 @@ class Control:
         agent.human_actions += 1
         agent.unconfirmed = True
         agent.link.send({"kind": "action", "episode": episode, "step": step, "action": action})
-        self.journal.changed(agent)
 
     def hand_back(self, person: Person, agent: Agent) -> None:
         """Let the agent act by itself again."""
@@ -105,7 +104,6 @@ class Control:
             self.free(agent)
         self.journal.record("dismissed", agent, person=person.name, must=True)
         agent.dismissed, agent.stopped = True, ""
-        self.journal.changed(agent)
 
     def free(self, agent: Agent, why: str | None = None) -> None:
         """Take the agent from whoever has it and let it act by itself."""
@@ -114,7 +112,7 @@ class Control:
         agent.holder, agent.waiting = None, False
         if agent.link is not None:
             agent.link.send({"kind": "free"})
-        self._holder_changed(agent)
+        self.pace_pictures()
 
     def welcome_back(self, person: Person) -> None:
         """Forget the absence of a person who has opened a page, or show their new name."""
@@ -129,9 +127,8 @@ class Control:
         for agent in self.agents:
             self.stop_if_due(agent)
             holder = agent.holder
-            if holder is None or holder.gone_since is None:
-                continue
-            if moment - holder.gone_since < self.grace:
+            gone_since = None if holder is None else holder.gone_since
+            if holder is None or gone_since is None or moment - gone_since < self.grace:
                 continue
             why = f"{holder.name} has been gone for {self.grace:g} s"
             if self.on_lost == "go-on":
@@ -141,11 +138,9 @@ class Control:
                 self.stop_if_due(agent)
                 if agent.stop_due:
                     self.journal.record("stop-due", agent, person=holder.name, why=why)
-                self.journal.changed(agent)
             elif agent.reason != why:
                 agent.reason = why
                 self.journal.record("absent", agent, person=holder.name, why=why)
-                self.journal.changed(agent)
 
     def stop_if_due(self, agent: Agent) -> None:
         """Send the stop that is due, if the agent can be reached now."""
@@ -153,7 +148,6 @@ class Control:
             why, agent.stopped, agent.stop_due = agent.stop_due, agent.stop_due, ""
             self.journal.record("stopped", agent, why=why)
             agent.link.send({"kind": "stop", "why": why})
-            self.journal.changed(agent)
 
     def pace_pictures(self) -> None:
         """Tell agents how many seconds to leave between pictures; None: nobody looks."""
@@ -167,7 +161,3 @@ class Control:
             if agent.picture_every != every or not agent.paced:
                 agent.picture_every, agent.paced = every, True
                 link.send({"kind": "pictures", "every": every})
-
-    def _holder_changed(self, agent: Agent) -> None:
-        self.journal.changed(agent)
-        self.pace_pictures()

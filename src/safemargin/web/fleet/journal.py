@@ -74,20 +74,20 @@ class Journal:
         must: bool = False,
         **details: Any,
     ) -> None:
-        """Write an entry; with `must`, raise InvalidInput if it cannot be written."""
-        report = None if agent is None else agent.report
-        if agent is not None and kind in ("call", "release", "drift"):
-            self._notify(kind, agent, str(details.get("why") or ""))
+        """Write an entry; with `must`, raise InvalidInput if it cannot be written.
+
+        What is worth an entry changes the agent, so pages need its new state.
+        """
+        known = {name: value for name, value in details.items() if value is not None}
+        if agent is not None:
+            self.changed(agent)
+            if kind in ("call", "release", "drift"):
+                self._notify(kind, agent, str(details.get("why") or ""))
+            if agent.report is not None:
+                known |= {"episode": agent.report.episode, "step": agent.report.step}
+        name = None if agent is None else agent.name
         try:
-            entry = self.log.add(
-                kind,
-                None if agent is None else agent.name,
-                episode=None if report is None else report.episode,
-                step=None if report is None else report.step,
-                person=person,
-                picture=picture,
-                **{name: value for name, value in details.items() if value is not None},
-            )
+            entry = self.log.add(kind, name, person=person, picture=picture, **known)
         except AuditLogError as error:
             if not self.fault:
                 self._send_to_all({"kind": "note", "text": f"The log cannot be written: {error}"})

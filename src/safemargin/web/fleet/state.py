@@ -99,7 +99,6 @@ class Fleet:
         agent.heard_at = time.time()
         agent.paced = agent.dismissed = False
         self._record(kind, agent, policy=hello.policy, environment=hello.environment)
-        self._changed(agent)
         held = agent.holder is not None or bool(agent.stop_due)
         link.send({"kind": "welcome", "taken": held})
         self.control.stop_if_due(agent)
@@ -133,7 +132,6 @@ class Fleet:
             agent.stop_due = agent.stopped = ""
             if agent.holder is not None:
                 self.control.free(agent, f"it {status}")
-        self._changed(agent)
         self.pace_pictures()
 
     def report(self, agent: Agent, report: Report) -> None:
@@ -235,13 +233,11 @@ class Fleet:
             if agent.called_since - agent.pictured_call >= CALL_PICTURES:
                 agent.pictured_call, picture = agent.called_since, agent.picture
             self._record("call", agent, picture=picture, **situation(agent))
-            self._changed(agent)
 
     def _end_call(self, agent: Agent, why: str) -> None:
         if agent.calling:
             agent.calling = False
             self._record("release", agent, why=why)
-            self._changed(agent)
 
     def _show_at_once(self, agent: Agent) -> None:
         """Send what a person acts upon now, instead of with the next round."""
