@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -21,24 +22,21 @@ STRIP = 118
 PAPER, INK, QUIET, ALARM, LINE = "#16181b", "#f0f0ee", "#9aa0a8", "#ff6b5e", "#7fb0ff"
 
 
+@dataclass(kw_only=True, eq=False)
 class ClipPainter:
     """Draws the pictures of one clip: the game, with proxy and margin below."""
 
-    def __init__(
-        self,
-        *,
-        title: str,
-        proxies: Floats,  # [steps of the clip], perhaps one less than pictures
-        margins: Sequence[str] | None,  # as many, or None
-        first_step: int,
-        moment: int,
-        size: tuple[int, int],  # height, width
-    ) -> None:
-        self.title = title
-        self.proxies, self.margins = proxies, margins
-        self.first_step, self.moment = first_step, moment
-        self.scale = scale_to(size[0], HEIGHT)
-        self.picture_size = _even(size[1] * self.scale), _even(size[0] * self.scale)
+    title: str
+    proxies: Floats  # [steps of the clip], perhaps one less than pictures
+    margins: Sequence[str] | None  # as many, or None
+    first_step: int
+    moment: int
+    size: tuple[int, int]
+    """Height and width of the pictures."""
+
+    def __post_init__(self) -> None:
+        scale = scale_to(self.size[0], HEIGHT)
+        self.picture_size = _even(self.size[1] * scale), _even(self.size[0] * scale)
         self.width = max(self.picture_size[0], 440)
 
     def paint(self, picture: Picture, step: int) -> Picture:

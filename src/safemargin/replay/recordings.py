@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from safemargin.core.records import PHASES, Array, Episode, EpisodeKey, Measurement, episode_id
@@ -39,7 +39,7 @@ class Recordings:
         self.study = study
         self._lock = threading.RLock()
         self._fresh: dict[str, Recording] = {}
-        self._last: Recording | None = None
+        self._read = lru_cache(maxsize=1)(self._read_stored)
 
     def summaries(self) -> list[EpisodeSummary]:
         """Summarise every episode with a step to look at: fresh ones, then in the study's order."""
@@ -65,17 +65,7 @@ class Recordings:
     def open(self, name: str) -> Recording:
         """Return the recording of that name; InvalidInput where there is none."""
         with self._lock:
-            if name in self._fresh:
-                return self._fresh[name]
-            if self._last is None or self._last.name != name:
-                key = self._key(name)
-                lives = [replace(key, life=life) for life in range(key.life)]
-                self._last = Recording(
-                    name=name,
-                    episode=self.study.store.episode(key),
-                    earlier_lives=tuple(map(self.study.store.actions, lives)),
-                )
-            return self._last
+            return self._fresh.get(name) or self._read(name)
 
     def title(self, name: str) -> str:
         """Return a recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
@@ -138,6 +128,11 @@ class Recordings:
             return self.study.store.measurements(self._key(name))
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _read_stored(self, name: str) -> Recording:
+        key, store = self._key(name), self.study.store
+        lives = [replace(key, life=life) for life in range(key.life)]
+        return Recording(name, store.episode(key), tuple(map(store.actions, lives)))
 
     def _key(self, name: str) -> EpisodeKey:
         summary = self.summary(name)

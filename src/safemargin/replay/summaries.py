@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,10 +55,6 @@ class EpisodeSummary:
     def title(self, *, has_lives: bool) -> str:
         """Return the episode's name for people."""
         return episode_title(self.phase, self.index, self.life, has_lives=has_lives)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
 
 
 class SummaryMaker:

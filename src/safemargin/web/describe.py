@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from safemargin.core.plain import finite_or_none
@@ -42,7 +43,7 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "has_lives": has_lives,
         "steps_above": steps_above_note(recordings.summaries()),
         "episodes": [
-            {**summary.to_dict(), "title": summary.title(has_lives=has_lives)}
+            {**asdict(summary), "title": summary.title(has_lives=has_lives)}
             for summary in recordings.summaries()
         ],
     }

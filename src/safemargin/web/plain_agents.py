@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from typing import Any
 
@@ -11,13 +10,7 @@ from safemargin.errors import InvalidInput
 from safemargin.monitor.steering import Steering
 from safemargin.web.connections import AGENT_RATE, TOO_FAST, Bucket
 from safemargin.web.fleet.agents import Agent
-from safemargin.web.fleet.messages import (
-    Report,
-    read_hello,
-    read_introduction,
-    read_json,
-    read_report,
-)
+from safemargin.web.fleet.messages import Report, read_introduction, read_json, read_report
 from safemargin.web.fleet.state import Fleet
 
 SILENCE = 10.0
@@ -119,9 +112,7 @@ class PlainAgents:
 
     def _find(self, name: str, message: dict[str, Any]) -> PlainAgent:
         if name not in self._known:
-            fixed = {"kind": "hello", "name": name, "instance": secrets.token_hex(8)}
-            hello = read_hello({**read_introduction(message).about, **fixed})
             known = PlainAgent()
-            known.agent = self.fleet.join(hello, known)
+            known.agent = self.fleet.join(read_introduction(name, message), known)
             self._known[name] = known
         return self._known[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from safemargin.errors import InvalidInput
@@ -18,16 +19,14 @@ TILES_PER_SECOND = 40
 """Pictures a second of all agents together; one that somebody looks at sends every picture."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Control:
     """Lets people steer agents. What a person does is logged before the agent hears of it."""
 
-    def __init__(
-        self, agents: list[Agent], journal: Journal, *, on_lost: OnLost, grace: float
-    ) -> None:
-        self.agents = agents
-        self.journal = journal
-        self.on_lost = on_lost
-        self.grace = grace
+    agents: list[Agent]
+    journal: Journal
+    on_lost: OnLost
+    grace: float
 
     def take(self, person: Person, agent: Agent, *, force: bool = False) -> None:
         """Give the agent to a person; with `force`, even if somebody else has it."""

@@ -104,6 +104,7 @@ def _own_action(value: Any) -> Any:
     raise ValueError("not an action")
 
 
+SECRET = "a text of 16 to 100 printable characters"
 NAME = f"a text of 1 to {LONGEST_NAME} printable characters"
 Whole = Annotated[int, whole_number()]
 WholeOrNull = Annotated[int | None, whole_number()]
@@ -148,12 +149,8 @@ YourName = Annotated[Name, Field(title="your name", description=NAME)]
 YourNameOrNull = Annotated[Name | None, Field(title="your name", description=NAME)]
 Secret = Annotated[
     str,
-    StringConstraints(strict=True, min_length=16, max_length=100),
+    Field(strict=True, min_length=16, max_length=100, repr=False, description=SECRET),
     BeforeValidator(_refuse_unprintable),
-    Field(description="a text of 16 to 100 printable characters", repr=False),
-]
-About = Annotated[
-    dict[str, Any], Field(strict=True, description="an object with the fields of a hello")
 ]
 Index = Annotated[int, Field(strict=True, description="a whole number")]
 LAST_BEAT = Field(

@@ -75,7 +75,9 @@ class Fleet:
 
     def join(self, hello: Hello, link: Link) -> Agent:
         """Add an agent, or reconnect one; InvalidInput if it may not join."""
-        monitor = self._monitor_for(hello)
+        monitor = None if self.make_monitor is None else self.make_monitor()
+        if monitor is not None and hello.policy is not None:
+            monitor.check(hello.policy)
         agent, kind = self._names.get(hello.name), "back"
         if agent is None:
             if len(self.agents) >= self.most_agents:
@@ -211,14 +213,6 @@ class Fleet:
         self._record("server-stopped")
 
     # -- internals -------------------------------------------------------------------------------
-
-    def _monitor_for(self, hello: Hello) -> Monitor | None:
-        if self.make_monitor is None:
-            return None
-        monitor = self.make_monitor()
-        if hello.policy is not None:
-            monitor.check(hello.policy)
-        return monitor
 
     def _update_call(self, agent: Agent, report: Report) -> None:
         if report.void and not agent.void:
