@@ -35,7 +35,8 @@ class ClipPainter:
     """Height and width of the pictures."""
 
     def __post_init__(self) -> None:
-        scale = scale_to(self.size[0], HEIGHT)
+        scale = HEIGHT / self.size[0]
+        scale = scale if scale <= 1 else max(1, round(scale))
         self.picture_size = _even(self.size[1] * scale), _even(self.size[0] * scale)
         self.width = max(self.picture_size[0], 440)
 
@@ -109,11 +110,6 @@ def enlarge(picture: Picture, size: tuple[int, int]) -> Image.Image:
     grows = size[0] >= picture.shape[1]
     method = Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS
     return Image.fromarray(picture).resize(size, method)
-
-
-def scale_to(height: int, wanted: int) -> float:
-    """Return the factor from a height to about the wanted one; a whole number if it enlarges."""
-    return max(1, round(wanted / height)) if height < wanted else wanted / height
 
 
 @cache

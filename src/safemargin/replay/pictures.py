@@ -97,9 +97,8 @@ class Camera:
         """Go to the first step of another recording."""
         self._keyframes.clear()
         self._recording = recording
-        self._replay = Replay(
-            self.simulator, recording.episode, recording.earlier_lives, partial(_differs, recording)
-        )
+        differs = partial(_differs, recording)
+        self._replay = Replay(self.simulator, recording.episode, recording.earlier_lives, differs)
         self._return_to(self._replay, 0)
         return self._replay
 

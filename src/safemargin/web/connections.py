@@ -12,7 +12,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
-from safemargin.web.fleet.agents import Agent, Status
+from safemargin.web.fleet.agents import Agent
 from safemargin.web.fleet.messages import read_hello, read_json, read_picture, read_report
 from safemargin.web.fleet.state import Fleet
 
@@ -50,11 +50,17 @@ class Bucket:
 class Connection:
     """One WebSocket whose messages leave from a bounded queue, in order."""
 
-    def __init__(self, websocket: WebSocket, *, rate: float, flood: str) -> None:
-        """`rate`: messages a second that it may send; `flood`: the reason to close beyond it."""
+    rate: float
+    """Messages a second that it may send."""
+    flood: str
+    """The reason to close it beyond that rate."""
+    deaf: tuple[int, str]
+    """The code and the reason to close it with when it does not read its messages."""
+
+    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
         self.websocket = websocket
-        self.flood = flood
-        self._bucket = Bucket(rate)
+        self.fleet = fleet
+        self._bucket = Bucket(self.rate)
         self.outgoing: asyncio.Queue[dict[str, Any] | str | bytes | None] = asyncio.Queue(
             LONGEST_QUEUE
         )
@@ -68,6 +74,11 @@ class Connection:
         except asyncio.QueueFull:
             return False
         return True
+
+    def send(self, message: dict[str, Any] | str | bytes) -> None:
+        """Queue a message; close the connection if it does not read."""
+        if not self.put(message):
+            self.end(*self.deaf)
 
     def end(self, code: int, why: str) -> None:
         """Send what is queued and the reason, then close."""
@@ -110,6 +121,7 @@ class Connection:
         finally:
             sender.cancel()
             reader.cancel()
+            self.gone()
 
     async def listen(self) -> None:
         """Receive messages until the connection ends or sends too many."""
@@ -126,6 +138,10 @@ class Connection:
         """Act on one message of the WebSocket, which has a "text" or "bytes"."""
         raise NotImplementedError
 
+    def gone(self) -> None:
+        """Take note that the connection has ended."""
+        raise NotImplementedError
+
 
 def _report_bugs(task: asyncio.Task[None]) -> None:
     """Report any error but a broken connection, which may happen at any time."""
@@ -138,16 +154,9 @@ def _report_bugs(task: asyncio.Task[None]) -> None:
 class AgentConnection(Connection):
     """A remote agent: first a hello, then decisions and pictures."""
 
-    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(websocket, rate=AGENT_RATE, flood=TOO_FAST)
-        self.fleet = fleet
-        self.agent: Agent | None = None
-        self._left = False
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the agent; one that does not read is disconnected."""
-        if not self.put(message):
-            self.end(TRY_LATER, "the agent does not read its messages")
+    rate, flood = AGENT_RATE, TOO_FAST
+    deaf = TRY_LATER, "the agent does not read its messages"
+    agent: Agent | None = None
 
     def takes(self) -> bool:
         """Whether the agent can receive a message now."""
@@ -158,21 +167,20 @@ class AgentConnection(Connection):
         """End the connection."""
         self.end(1001, why)
 
-    async def run(self) -> None:
-        try:
-            await super().run()
-        finally:
-            if self.agent is not None:
-                why = self.ending[1] if self.ending else "its connection broke"
-                status: Status = "left" if self._left else "lost"
-                self.fleet.depart(self.agent, self, status, "" if self._left else why)
+    def gone(self) -> None:
+        if self.agent is not None:  # no matter if it has left already
+            why = self.ending[1] if self.ending else "its connection broke"
+            self.fleet.depart(self.agent, self, "lost", why)
 
     def receive(self, message: Message) -> None:
         try:
             if message.get("text") is not None:
                 self._receive_json(read_json(message["text"]))
             else:
-                self._receive_picture(message["bytes"])
+                step, picture = read_picture(message["bytes"])
+                if self.agent is None:
+                    raise InvalidInput("the first message must be a hello")
+                self.fleet.see(self.agent, step, picture)
         except (InvalidInput, StudyMismatch) as error:
             if self.agent is None or isinstance(error, StudyMismatch):
                 self.end(REFUSED, str(error))
@@ -191,13 +199,7 @@ class AgentConnection(Connection):
         elif kind == "ended":
             self.fleet.end_episode(self.agent)
         elif kind == "left":
-            self._left = True
+            self.fleet.depart(self.agent, self, "left")
             self.end(1000, "goodbye")
         elif kind != "beat":
             raise InvalidInput(f"the kind of message {kind!r:.40} is unknown")
-
-    def _receive_picture(self, message: bytes) -> None:
-        step, picture = read_picture(message)
-        if self.agent is None:
-            raise InvalidInput("the first message must be a hello")
-        self.fleet.see(self.agent, step, picture)

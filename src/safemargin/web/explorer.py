@@ -41,21 +41,16 @@ class _Explorer:
         self.study = study
         self.recordings = recordings
 
-    def recording(self, name: str) -> Recording:
+    def recording(self, name: str, step: int = 0, *, end: int = 0) -> Recording:
+        """Return the recording; 404 if it has no such step (`end`: this many more are valid)."""
         try:
-            return self.recordings.open(name)
+            found = self.recordings.open(name)
         except InvalidInput as error:
             raise HTTPException(404, str(error)) from error
-
-    def at_step(self, name: str, step: int, *, end: int = 0) -> Recording:
-        """Return the recording; 404 if it has no such step (`end`: this many more are valid)."""
-        recording = self.recording(name)
-        steps = recording.episode.steps
-        if not 0 <= step < steps + end:
-            raise HTTPException(
-                404, f"{name} has no step {step}: its steps are 0 to {steps - 1 + end}"
-            )
-        return recording
+        last = found.episode.steps - 1 + end
+        if not 0 <= step <= last:
+            raise HTTPException(404, f"{name} has no step {step}: its steps are 0 to {last}")
+        return found
 
     def start(self, episode: str, step: int) -> None:
         """Start the background threads, with the film of the episode shown first.
@@ -173,7 +168,7 @@ def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> Non
 
     @app.get("/api/episodes/{name}/frames/{step}")
     def frame(name: str, step: int) -> Response:
-        return picture_answer(explorer.films.picture(explorer.at_step(name, step, end=1), step))
+        return picture_answer(explorer.films.picture(explorer.recording(name, step, end=1), step))
 
 
 def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
@@ -182,7 +177,7 @@ def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
 
     @app.post("/api/episodes/{name}/steps/{step}/whatif")
     def ask(name: str, step: int) -> dict[str, Any]:
-        return explorer.what_ifs.ask(explorer.at_step(name, step), step).to_dict(n_values)
+        return explorer.what_ifs.ask(explorer.recording(name, step), step).to_dict(n_values)
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif")
     def asked(name: str, step: int) -> dict[str, Any]:

@@ -33,24 +33,17 @@ OLDEST = 3.0
 class PageConnection(Connection):
     """An open page."""
 
+    rate, flood = PAGE_RATE, "this page sends too many messages; load it again"
+    deaf = REFUSED, "this page does not read its messages; load it again"
+
     def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(
-            websocket,
-            rate=PAGE_RATE,
-            flood="this page sends too many messages; load it again",
-        )
-        self.fleet = fleet
+        super().__init__(websocket, fleet)
         self.person: Person = Person("", "")
         self.looks_at: int | None = None
         self.skipped = 0
         """How many decisions the page never got, because it read too slowly for too long."""
         self._news = News()
         self._next_picture = 0
-
-    def send(self, message: dict[str, Any] | str | bytes) -> None:
-        """Send a message to the page at once; a page that does not read at all is closed."""
-        if not self.put(message):
-            self.end(REFUSED, "this page does not read its messages; load it again")
 
     def update(self, news: News) -> None:
         """Send news to the page once it has read the news before."""
@@ -95,14 +88,11 @@ class PageConnection(Connection):
         if self.outgoing.qsize() < BUSY:
             self.send({"kind": "beat", "beat": time.monotonic()})
 
-    async def run(self) -> None:
-        try:
-            await super().run()
-        finally:
-            if self in self.fleet.pages:
-                self.fleet.pages.discard(self)
-                self.fleet.people.depart(self.person)
-                self.fleet.pace_pictures()
+    def gone(self) -> None:
+        if self in self.fleet.pages:
+            self.fleet.pages.discard(self)
+            self.fleet.people.depart(self.person)
+            self.fleet.pace_pictures()
 
     def receive(self, message: Message) -> None:
         try:
