@@ -46,16 +46,11 @@ class Highlight:
     """The proxy lies above every measured one: the margin is 0 because nothing is known."""
 
     @property
-    def rank(self) -> tuple[bool, int, float]:
-        """Sort key: lowest margin first, then highest proxy; unknown margins come last."""
-        return self.outside, self.margin or 0, -self.proxy
-
-    @property
-    def margin_text(self) -> str:
-        """The margin as shown to people; empty where there is none."""
-        if self.outside:
-            return "margin ?"
-        return "" if self.margin is None else f"margin {self.margin}"
+    def caption(self) -> str:
+        """The moment in a line or two, for people."""
+        margin = "" if self.margin is None else f", margin {'?' if self.outside else self.margin}"
+        above = "\nabove every measured proxy" if self.outside else ""
+        return f"step {self.step:,}, proxy {self.proxy:.4g}{margin}{above}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -117,10 +112,7 @@ def write_highlights(
             values = recording.episode.proxies[study.default_proxy]
             granted = _lookup(margins, values, tolerance)
             picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
-            caption = f"step {moment.step:,}, proxy {moment.proxy:.4g}"
-            caption += f", {moment.margin_text}" if moment.margin_text else ""
-            caption += "\nabove every measured proxy" if moment.outside else ""
-            stills.append((picture, f"{title}\n{caption}"))
+            stills.append((picture, f"{title}\n{moment.caption}"))
             clips.append(clip)
             progress.advance(0)
     sheet = target / "contact-sheet.png"
@@ -178,7 +170,7 @@ def choose_highlights(
             )
             for step in best
         ]
-    found.sort(key=lambda each: each.rank)
+    found.sort(key=lambda each: (each.outside, each.margin or 0, -each.proxy))
     if not found:
         raise StudyIncomplete(
             f"the study in {study.path} holds no episode with a step to show; "

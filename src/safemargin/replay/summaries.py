@@ -30,7 +30,6 @@ class EpisodeSummary:
     steps: int
     total_reward: float
     ended: str
-    fingerprint: str
     eligible: bool
     """Whether it has steps that a study may choose: after the opening, before the last ones."""
     eligible_steps: int
@@ -90,7 +89,6 @@ class SummaryMaker:
             steps=trace.steps,
             total_reward=trace.total_reward,
             ended=trace.ended,
-            fingerprint=trace.fingerprint,
             moment_step=trace.moment_step,
             eligible=last > trace.opening,
             eligible_steps=len(eligible),

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -71,8 +72,6 @@ class WhatIf(Task):
     def to_dict(self, n_values: Sequence[int]) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
-            "episode": self.recording.name,
-            "step": self.step,
             "stored": self.stored,
             "state": self.state,
             "fault": self.fault,
@@ -142,7 +141,7 @@ class WhatIfs:
         self._showings: OrderedDict[tuple[str, int, int], Showing] = OrderedDict()
         self._to_measure: queue.Queue[WhatIf | None] = queue.Queue()  # None: stop
         self._to_play: queue.Queue[Showing | None] = queue.Queue()
-        self._job: Job | None = None
+        self._job = lru_cache(maxsize=1)(recordings.study.job)
         self._job_lock = threading.Lock()
         self._engine: ProcessEngine | None = None
         self._player: TrialPlayer | None = None  # of the thread that plays
@@ -295,7 +294,5 @@ class WhatIfs:
         showing.state = "done"
 
     def _the_job(self) -> Job:
-        with self._job_lock:
-            if self._job is None:
-                self._job = self._recordings.study.job()
-            return self._job
+        with self._job_lock:  # one thread at a time, so that it is made once
+            return self._job()

@@ -25,8 +25,9 @@ ASKS_AGAIN = 3.0
 class PlainAgent:
     """The connection to one such agent: messages wait for its next request."""
 
+    agent: Agent
+
     def __init__(self) -> None:
-        self.agent: Agent | None = None
         self.steering = Steering()
         self.heard_at = time.monotonic()
         self.waiting = 0
@@ -90,14 +91,13 @@ class PlainAgents:
         if not known.bucket.take():
             raise InvalidInput(TOO_FAST)
         known.heard_at = time.monotonic()
-        if known.agent is not None:
-            self.fleet.report(known.agent, report)
+        self.fleet.report(known.agent, report)
         return await known.reply(report)
 
     def leave(self, name: str) -> None:
         """Remove an agent that says goodbye."""
         known = self._known.pop(name, None)
-        if known is None or known.agent is None:
+        if known is None:
             raise InvalidInput(f"there is no agent {name!r} that reports by plain HTTP")
         self.fleet.depart(known.agent, known, "left")
 
@@ -105,7 +105,7 @@ class PlainAgents:
         """Mark agents that have been silent for too long as lost."""
         now = time.monotonic()
         for name, known in list(self._known.items()):
-            if now - known.heard_at > SILENCE and not known.waiting and known.agent is not None:
+            if now - known.heard_at > SILENCE and not known.waiting:
                 del self._known[name]
                 why = f"it has been silent for {SILENCE:g} s"
                 self.fleet.depart(known.agent, known, "lost", why)

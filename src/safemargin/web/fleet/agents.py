@@ -111,7 +111,6 @@ class Agent:
             "action_names": list(hello.action_names),
             "first_action": hello.first_action,
             "dimensions": hello.dimensions,
-            "on_lost": hello.on_lost,
             "pictured": self.picture is not None,
         }
         if trend:

@@ -13,14 +13,7 @@ from safemargin.errors import InvalidInput, MissingExtra
 from safemargin.monitor.audit import printable
 
 try:
-    from pydantic import (
-        AfterValidator,
-        BeforeValidator,
-        Field,
-        StringConstraints,
-        TypeAdapter,
-        ValidationError,
-    )
+    from pydantic import BeforeValidator, Field, StringConstraints, TypeAdapter, ValidationError
     from pydantic.fields import FieldInfo
 except ImportError as error:
     raise MissingExtra("the fleet page", extra="web") from error
@@ -137,7 +130,7 @@ ActionNames = Annotated[
 Label = Annotated[
     str | None,
     Field(strict=True, description="a text or null"),
-    AfterValidator(lambda text: None if text is None else printable(text[:200])),
+    BeforeValidator(lambda text: printable(text[:200]) if isinstance(text, str) else text),
 ]
 Name = Annotated[
     str,
