@@ -150,7 +150,7 @@ def choose_highlights(
         values = recordings.open(summary.name).episode.proxies[study.default_proxy]
         proxies = single_values(values)
         granted = _lookup(margins, values, tolerance)
-        ranks = proxies * 0  # infinity where nothing is known
+        ranks = np.zeros(summary.steps)  # infinity where nothing is known
         if granted is not None:
             ranks = np.where(granted.outside, np.inf, granted.margin)
         steps = np.arange(summary.opening, summary.steps - study.settings.excluded_steps)
@@ -224,8 +224,7 @@ def _film(
 def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
     """Return the study's margins, or None and the reason."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoBound)
+        with warnings.catch_warnings(action="ignore", category=NoBound):
             margins = study.fit(confidence)
         if margins.bound.unbounded < 1:
             return margins, ()

@@ -147,8 +147,7 @@ def drawing_environment(spec: EnvironmentSpec) -> Env:
     """Make the environment with render_mode='rgb_array'; unchanged where that is its own mode."""
     arguments = {**spec.arguments, "render_mode": "rgb_array"}
     refused = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an unknown mode is reported below
+    with warnings.catch_warnings(action="ignore"):  # an unknown mode is reported below
         try:
             env = EnvironmentSpec(spec.text, arguments, spec.factory).make()
         except SafemarginError:

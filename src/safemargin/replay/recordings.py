@@ -78,11 +78,8 @@ class Recordings:
         """
         if match := _TYPED.fullmatch(text.strip()):
             wanted = match[1] or "natural", int(match[2])
-            life = None
-            if number := match["from_0"]:
-                life = int(number)
-            elif number := match["from_1"]:
-                life = int(number) - 1
+            from_0, from_1 = match["from_0"], match["from_1"]
+            life = int(from_0) if from_0 else int(from_1) - 1 if from_1 else None
             for summary in self.summaries():
                 if (summary.phase, summary.index) == wanted and life in (None, summary.life):
                     return summary.name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safemargin.core.records import Floats, episode_id, episode_title
+from safemargin.core.records import episode_id, episode_title
 from safemargin.errors import StudyIncomplete
 from safemargin.margins.bounds.sample import FEWEST_MOMENTS
 from safemargin.policies.proxies import single_values
@@ -77,7 +77,8 @@ class SummaryMaker:
         peak = int(among[np.argmax(single[among])])
         same_peak = joins = None
         if phase is None:
-            same_peak = self._same_peak(name, values[peak : peak + ALIKE])
+            first_such = self._peaks.setdefault(values[peak : peak + ALIKE].tobytes(), name)
+            same_peak = None if first_such == name else first_such
             joins = self._plays.joins(name, values, trace.opening, trace.fingerprint)
         return EpisodeSummary(
             name=name,
@@ -98,11 +99,6 @@ class SummaryMaker:
             same_peak=same_peak,
             joins=joins,
         )
-
-    def _same_peak(self, name: str, values: Floats) -> str | None:
-        """Return the first episode with the same proxies from its peak on; None: this one."""
-        first = self._peaks.setdefault(values.tobytes(), name)
-        return None if first == name else first
 
 
 def highest_measured(study: Study) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.errors import InvalidInput, MissingExtra, NoPictures, SafemarginError
 from safemargin.monitor.pictures import picture_kind
 from safemargin.web.access import COOKIE, Access
 from safemargin.web.pages import KINDS, page
 
 try:
     from fastapi import FastAPI, HTTPException, Request
-    from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+    from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("a page", extra="web") from error
@@ -23,9 +23,14 @@ WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the serv
 
 
 def new_app(title: str, hosts: Sequence[str], lifespan: Any = None) -> FastAPI:
-    """Return an application that answers to these host names only."""
+    """Return an application that answers to these host names only, and our errors with 400."""
     app = FastAPI(title=f"safemargin {title}", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+
+    @app.exception_handler(SafemarginError)
+    def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
+
     return app
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Any
 
-from safemargin.errors import InvalidInput, MissingExtra, NoPictures, SafemarginError
+from safemargin.errors import InvalidInput, MissingExtra
 from safemargin.replay.films import Films
 from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
@@ -106,10 +106,6 @@ def create_app(
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(SafemarginError)
-    def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
-
     @app.exception_handler(RequestValidationError)
     def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
         wrong = error.errors()[0]

@@ -106,10 +106,7 @@ def create_fleet_app(
 
     @app.post("/agents/{name}", dependencies=[Depends(admit_agent)])
     async def decide(name: str, request: Request) -> dict[str, Any]:
-        try:
-            return await plain.decide(name, await _body(request))
-        except SafemarginError as error:
-            raise HTTPException(400, str(error)) from error
+        return await plain.decide(name, await _body(request))
 
     @app.delete("/agents/{name}", dependencies=[Depends(admit_agent)])
     async def leave(name: str) -> dict[str, str]:

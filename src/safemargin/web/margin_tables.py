@@ -48,14 +48,14 @@ def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:
     fits: list[Margins] = []
     note = None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoBound)  # the tables carry it as a note
+        # The tables carry the warning as a note.
+        with warnings.catch_warnings(action="ignore", category=NoBound):
             fits = [study.fit(confidence, proxy=name) for confidence in CONFIDENCES]
     except SafemarginError as error:
         note = str(error)
     bounded = [margins for margins in fits if margins.bound.unbounded < 1]
-    able = [each for each in bounded if each.confidence <= DEFAULT_CONFIDENCE]
-    first = able[-1] if able else None
+    able = (each for each in reversed(bounded) if each.confidence <= DEFAULT_CONFIDENCE)
+    first = next(able, None)
     if fits and not bounded:
         note = fits[0].notes[0] if fits[0].notes else "the data allow no bound at any confidence"
     finite = [each.bound.upper[np.isfinite(each.bound.upper)] for each in bounded]

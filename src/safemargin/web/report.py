@@ -101,8 +101,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
 
     def attempt(what: str, work: Callable[[], Found]) -> Found | None:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NoBound)
+            with warnings.catch_warnings(action="ignore", category=NoBound):
                 return work()
         except SafemarginError as error:
             missing.setdefault(str(error), []).append(what)

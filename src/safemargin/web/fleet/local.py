@@ -139,11 +139,10 @@ class _Runner:
 
     def _make(self) -> Env:
         spec = self.team.crew.environment
-        try:
+        with contextlib.suppress(NoPictures):
             return drawing_environment(spec)
-        except NoPictures:
-            self.draws = False
-            return spec.make()
+        self.draws = False
+        return spec.make()
 
     def _join(self, env: Env) -> None:
         space, crew, fleet = env.action_space, self.team.crew, self.team.fleet
@@ -242,11 +241,10 @@ class _Runner:
         if not self.draws or not wanted:
             return None
         self.pictured = now
-        try:
+        with contextlib.suppress(NoPictures):
             return as_picture(render(env))
-        except NoPictures:
-            self.draws = False
-            return None
+        self.draws = False
+        return None
 
     def _post(self, function: Callable[[], Any]) -> None:
         if not self.loop.is_closed():

@@ -139,10 +139,8 @@ class Fleet:
     def report(self, agent: Agent, report: Report) -> None:
         """Take in one decision; the same one again only updates whether the agent waits."""
         before = agent.report
-        again = before is not None and (before.episode, before.step) == (
-            report.episode,
-            report.step,
-        )
+        now = report.episode, report.step
+        again = before is not None and (before.episode, before.step) == now
         if report.margin is None:
             report = _judged(agent, report, before if again else None)
         agent.unconfirmed = agent.unconfirmed and again
@@ -155,7 +153,7 @@ class Fleet:
         held = agent.holder is not None
         if not again:
             flags = flags_of(report, human=held)
-            row = (report.episode, report.step, agent.margin, report.proxy, flags)
+            row = (*now, agent.margin, report.proxy, flags)
             agent.track.add(*row)
             self.decisions += 1
             if self.pages:
