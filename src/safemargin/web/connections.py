@@ -61,13 +61,11 @@ class Connection:
         self.websocket = websocket
         self.fleet = fleet
         self._bucket = Bucket(self.rate)
-        self.outgoing: asyncio.Queue[dict[str, Any] | str | bytes | None] = asyncio.Queue(
-            LONGEST_QUEUE
-        )
+        self.outgoing: asyncio.Queue[dict[str, Any] | bytes | None] = asyncio.Queue(LONGEST_QUEUE)
         self.ending: tuple[int, str] | None = None
         self._faults = 0
 
-    def put(self, message: dict[str, Any] | str | bytes) -> bool:
+    def put(self, message: dict[str, Any] | bytes) -> bool:
         """Queue a message; return whether there was room."""
         try:
             self.outgoing.put_nowait(message)
@@ -75,7 +73,7 @@ class Connection:
             return False
         return True
 
-    def send(self, message: dict[str, Any] | str | bytes) -> None:
+    def send(self, message: dict[str, Any] | bytes) -> None:
         """Queue a message; close the connection if it does not read."""
         if not self.put(message):
             self.end(*self.deaf)
@@ -84,7 +82,7 @@ class Connection:
         """Send what is queued and the reason, then close."""
         if self.ending is None:
             self.ending = code, why
-            if not self.put(json.dumps({"kind": "closed", "text": why})):
+            if not self.put({"kind": "closed", "text": why}):
                 while not self.outgoing.empty():  # nobody reads it: the queue is lost anyway
                     self.outgoing.get_nowait()
             with contextlib.suppress(asyncio.QueueFull):
@@ -103,8 +101,7 @@ class Connection:
             if isinstance(message, bytes):
                 await self.websocket.send_bytes(message)
             else:
-                text = message if isinstance(message, str) else json.dumps(message)
-                await self.websocket.send_text(text)
+                await self.websocket.send_text(json.dumps(message, separators=(",", ":")))
         code, why = self.ending or (1000, "")
         # A close frame holds 123 bytes of reason.
         await self.websocket.close(code, why.encode()[:120].decode(errors="ignore"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -63,8 +62,7 @@ class PageConnection(Connection):
             states = [agents[index].to_dict() for index in sorted(waiting.changed)]
             self.send({"kind": "agents", "now": time.time(), "agents": states})
         if waiting.rows:
-            message = {"kind": "decisions", "rows": waiting.rows}
-            self.send(json.dumps(message, separators=(",", ":")))
+            self.send({"kind": "decisions", "rows": waiting.rows})
         if waiting.entries:
             self.send({"kind": "entries", "entries": waiting.entries})
         for index in shown:
