@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -100,12 +101,9 @@ class Recordings:
         """
         job = self.study.job()
         key = EpisodeKey("natural", seed)
-        simulator = make_simulator(job.environment.make(), way=job.way)
-        try:
+        with closing(make_simulator(job.environment.make(), way=job.way)) as simulator:
             runner = Runner(simulator, job.policy, job.settings, job.proxies)
             game = runner.run_game(key, seed=seed)
-        finally:
-            simulator.close()
         with self._lock:
             for life, episode in enumerate(game):
                 name = episode_id("seed", seed, life)

@@ -146,10 +146,8 @@ class WhatIfs:
         self._engine: ProcessEngine | None = None
         self._player: TrialPlayer | None = None  # of the thread that plays
         self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=work, daemon=True)
-            for work in (self._measure_all, self._play_all)
-        ]
+        works = self._measure_all, self._play_all
+        self._threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
 

@@ -67,20 +67,14 @@ class Control:
         if agent.link is None or not agent.link.takes():
             raise InvalidInput(f"too late: {agent.name} cannot be reached any more; not done")
         taken = report.proposed if action is None else action
-        self.journal.record(
-            "action",
-            agent,
-            person=person.name,
-            must=True,
-            picture=agent.picture if agent.picture_step == step else None,
-            **situation(agent)
-            | {
-                "action": taken,
-                "action_name": agent.action_name(taken),
-                "own": action is None,
-                "overruled": action is not None and action != report.proposed,
-            },
-        )
+        details = situation(agent) | {
+            "action": taken,
+            "action_name": agent.action_name(taken),
+            "own": action is None,
+            "overruled": action is not None and action != report.proposed,
+        }
+        seen = agent.picture if agent.picture_step == step else None
+        self.journal.record("action", agent, person=person.name, must=True, picture=seen, **details)
         agent.waiting = False
         agent.human_actions += 1
         agent.unconfirmed = True

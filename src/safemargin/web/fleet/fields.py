@@ -97,6 +97,8 @@ def _own_action(value: Any) -> Any:
     raise ValueError("not an action")
 
 
+SCORES = f"a list of 1 to {MOST_SCORES} numbers, with null for one that is not finite"
+ACTION = f"an action: a number, or a list of at most {MOST_ACTIONS} numbers"
 SECRET = "a text of 16 to 100 printable characters"
 NAME = f"a text of 1 to {LONGEST_NAME} printable characters"
 Whole = Annotated[int, whole_number()]
@@ -111,17 +113,8 @@ ScoreList = Annotated[
     Field(min_length=1, max_length=MOST_SCORES),
     BeforeValidator(_null_as_nan),
 ]
-Scores = Annotated[
-    ScoreList | None,
-    Field(
-        description=f"a list of 1 to {MOST_SCORES} numbers, with null for one that is not finite"
-    ),
-]
-OwnAction = Annotated[
-    Any,
-    BeforeValidator(_own_action),
-    Field(description=f"an action: a number, or a list of at most {MOST_ACTIONS} numbers"),
-]
+Scores = Annotated[ScoreList | None, Field(description=SCORES)]
+OwnAction = Annotated[Any, BeforeValidator(_own_action), Field(description=ACTION)]
 ActionNames = Annotated[
     tuple[Annotated[str, shortened(30)], ...],
     Field(max_length=MOST_ACTIONS, description=f"a list of at most {MOST_ACTIONS} texts"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -30,9 +29,6 @@ class People:
     def __init__(self) -> None:
         self._known: dict[str, Person] = {}
         self._unnamed = 0
-
-    def __iter__(self) -> Iterator[Person]:
-        return iter(self._known.values())
 
     def remember(self, identity: str, name: str) -> Person:
         """Return a person known from before the server started, who may come back."""
@@ -68,7 +64,7 @@ class People:
             person.name = self._free_name(name, person)
 
     def _free_name(self, name: str, person: Person | None = None) -> str:
-        taken = {each.name for each in self if each is not person}
+        taken = {each.name for each in self._known.values() if each is not person}
         free, number = name, 2
         while free in taken:
             free, number = f"{name} {number}", number + 1
