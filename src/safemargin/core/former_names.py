@@ -32,8 +32,8 @@ _MOVED = {
     "validation": "comparison=compare exchangeability=law_test gaps heldout paper_tables"
     " validating=validation",
     "web": "explorer=web.app fleet margin_tables report",
-    "web.fleet": "agents=fleet.agents journal=fleet.journal judging=fleet.judging"
-    " local=fleet.local messages=fleet.messages people=fleet.people pictures=fleet.pictures"
+    "web.fleet": "agents=fleet.agents journal=fleet.journal"
+    " local=fleet.local messages=fleet.messages people=fleet.people"
     " restore=fleet.restore state=fleet.state track=fleet.track",
 }
 """For each package its modules that once stood elsewhere, as new=old or, if equal, as one name."""
