@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from abc import abstractmethod
+from operator import itemgetter
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, PolicyFault, errors_as
-from safemargin.policies.base import Memory, Observations, Policy
+from safemargin.policies.base import Memory, Observations, Policy, for_each
 from safemargin.policies.checks import checked_scores
 
 WIDENED_BY = 64
@@ -53,9 +54,11 @@ class BatchedPolicy(Policy):
         memories: list[tuple[npt.NDArray[Any], ...]] = []
         for start in range(0, batch, size):
             kept = min(size, batch - start)
-            rows = slice(start, start + size) if kept == size else _padded(start, size, batch)
+            rows: Any = slice(start, start + size)
+            if kept < size:  # the last part, where the last row is repeated as padding
+                rows = np.minimum(np.arange(start, start + size), batch - 1)
             raw, after = self.evaluate(
-                _take(observations, rows),
+                for_each(observations, itemgetter(rows)),
                 None if memory is None else tuple(array[rows] for array in memory),
             )
             scores.append(self._checked(raw, size)[:kept])
@@ -120,14 +123,3 @@ def batch_size(observations: Observations) -> int:
     if np.ndim(array) == 0:
         raise PolicyFault("observations come in batches: expected [batch, ...], got one number")
     return len(array)
-
-
-def _padded(start: int, size: int, batch: int) -> npt.NDArray[np.intp]:
-    """Return the rows of the last part; the last row is repeated as padding."""
-    return np.minimum(np.arange(start, start + size), batch - 1)
-
-
-def _take(observations: Observations, rows: slice | npt.NDArray[np.intp]) -> Observations:
-    if isinstance(observations, dict):
-        return {key: array[rows] for key, array in observations.items()}
-    return observations[rows]

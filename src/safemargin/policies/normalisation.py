@@ -10,8 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
-from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.errors import InvalidInput, MissingExtra, errors_as
 from safemargin.policies.base import Observations
 from safemargin.policies.identity import weights_identity
 from safemargin.policies.loading import NO_STATISTICS
@@ -44,13 +45,12 @@ class Normalisation:
     def __call__(self, observations: Observations) -> Observations:
         """Return normalised copies of a batch of observations."""
         if isinstance(observations, dict):
-            return {
-                key: self._normalised(key, values) if key in self._statistics else values
-                for key, values in observations.items()
-            }
-        return self._normalised("", observations) if self._statistics else observations
+            return {key: self._normalised(key, values) for key, values in observations.items()}
+        return self._normalised("", observations)
 
-    def _normalised(self, key: str, values: Any) -> Any:
+    def _normalised(self, key: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if key not in self._statistics:
+            return values
         mean, variance = self._statistics[key]
         scaled = (values - mean) / np.sqrt(variance + self._epsilon)
         return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
@@ -72,16 +72,14 @@ def load_normalisation(
     """Load the statistics in a file that `VecNormalize.save` wrote (this unpickles it)."""
     if not path.is_file():
         raise InvalidInput(f"policy {description}: there is no statistics file {path}")
-    try:
+    failure = (
+        f"policy {description}: {path} cannot be used as the VecNormalize statistics of a "
+        f"policy that takes {observations}:"
+    )
+    with errors_as(InvalidInput, failure):
         statistics = VecNormalize.load(
             str(path), DummyVecEnv([lambda: _OnlySpaces(observations, actions)])
         )
-    except (Exception, SystemExit) as error:
-        lines = str(error).strip().splitlines() or [""]
-        raise InvalidInput(
-            f"policy {description}: {path} cannot be used as the VecNormalize statistics of a "
-            f"policy that takes {observations} ({type(error).__name__}: {lines[0]})"
-        ) from error
     if not isinstance(statistics, VecNormalize):
         raise InvalidInput(
             f"policy {description}: {path} holds a {type(statistics).__name__}, not the statistics "
