@@ -10,7 +10,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, MissingExtra, errors_as
 from safemargin.policies.base import Observations
@@ -42,13 +41,13 @@ class Normalisation:
         """Whether only rewards were normalised in training."""
         return not self._statistics
 
-    def __call__(self, observations: Observations) -> Observations:
+    def __call__(self, observations: Observations) -> Any:
         """Return normalised copies of a batch of observations."""
         if isinstance(observations, dict):
             return {key: self._normalised(key, values) for key, values in observations.items()}
         return self._normalised("", observations)
 
-    def _normalised(self, key: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _normalised(self, key: str, values: Any) -> Any:
         if key not in self._statistics:
             return values
         mean, variance = self._statistics[key]
