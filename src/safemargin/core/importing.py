@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from safemargin.errors import InvalidInput, describe_error, did_you_mean
+from safemargin.errors import InvalidInput, describe_error, did_you_mean, errors_as
 
 
 def locate(text: str, *, what: str) -> Any:
@@ -54,19 +54,16 @@ def takes_no_arguments(value: Any) -> bool:
 
 
 def _module_from_name(name: str, text: str, what: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+    with errors_as(InvalidInput, f"{what} {text!r}: importing it failed:"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise  # it is there, but needs another module that is not
             raise InvalidInput(
                 f"{what} {text!r}: no module named {error.name!r} can be imported; "
                 "for a file, write 'path/to/file.py:attribute'"
             ) from error
-        raise InvalidInput(f"{what} {text!r}: importing it failed ({error})") from error
-    except (Exception, SystemExit) as error:
-        raise InvalidInput(
-            f"{what} {text!r}: importing it failed: {describe_error(error)}"
-        ) from error
 
 
 def _module_from_file(path: Path, text: str, what: str) -> ModuleType:

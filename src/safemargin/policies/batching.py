@@ -9,7 +9,6 @@ split.
 from __future__ import annotations
 
 import contextlib
-import copy
 from abc import abstractmethod
 from operator import itemgetter
 from typing import Any
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, PolicyFault, errors_as
 from safemargin.policies.base import Memory, Observations, Policy, for_each
-from safemargin.policies.checks import checked_scores
+from safemargin.policies.checks import checked_scores, sample_batch
 
 WIDENED_BY = 64
 """The number of random observations on which larger batches must prove to give the same bits."""
@@ -78,13 +77,11 @@ class BatchedPolicy(Policy):
         self._widened = 1
         if self.initial_memory(1) is not None or not isinstance(space, gym.spaces.Box):
             return 1
-        source = copy.deepcopy(space)
-        source.seed(0)
-        observations = np.stack([source.sample() for _ in range(WIDENED_BY)])
+        observations: Any = sample_batch(space, WIDENED_BY)
         with contextlib.suppress(PolicyFault):
             apart, _ = self.scores(observations)
             for size in range(2, rows + 1):
-                for start in range(0, len(observations) - size + 1, size):
+                for start in range(0, WIDENED_BY - size + 1, size):
                     part = slice(start, start + size)
                     raw, _ = self.evaluate(observations[part], None)
                     if self._checked(raw, size).tobytes() != apart[part].tobytes():
