@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from safemargin.core.plain import plain_values
 from safemargin.environments.simulator import Way
 
 Level = Literal["ok", "note", "problem"]
@@ -48,10 +49,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        values = asdict(self)
-        values["opaque"] = list(self.opaque)
-        values["findings"] = [asdict(finding) for finding in self.findings]
-        return values
+        return plain_values(asdict(self))  # type: ignore[no-any-return]
 
 
 def verdict_on(
