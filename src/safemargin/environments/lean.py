@@ -23,11 +23,8 @@ _EMULATOR = EmulatorState()
 class AtariStack:
     """The options of the wrappers that are replaced."""
 
-    game: str
-    mode: int | None
-    difficulty: int | None
-    actions: int
-    frame_limit: int
+    game: tuple[Any, ...]
+    """The game's name, mode, difficulty, number of actions and limit of frames."""
     frame_skip: int
     screen_size: tuple[int, int]
     frames: int
@@ -218,12 +215,10 @@ def atari_stack(env: Env) -> AtariStack | None:
         or native_stickiness(env) > 0
     ):
         return None
+    frame_limit = base.ale.getInt("max_num_frames_per_episode")
+    version = base._game_mode, base._game_difficulty, len(base._action_set), frame_limit
     return AtariStack(
-        game=base._game,
-        mode=base._game_mode,
-        difficulty=base._game_difficulty,
-        actions=len(base._action_set),
-        frame_limit=base.ale.getInt("max_num_frames_per_episode"),
+        game=(base._game, *version),
         frame_skip=pictures.frame_skip,
         screen_size=tuple(pictures.screen_size),
         frames=stacking.stack_size,

@@ -84,7 +84,13 @@ class EnvironmentSpec:
             game = self.text.removeprefix("atari:")
             env = self._called(lambda **given: make_atari(game, **given))
         elif ":" in self.text and not _VERSIONED.search(self.text):
-            env = self._called(_load_function(self.text))
+            found = locate(self.text, what="environment")
+            if not callable(found):
+                raise InvalidInput(
+                    f"environment {self.text!r}: expected a function that makes it, "
+                    f"got {type(found).__name__}"
+                )
+            env = self._called(found)
         else:
             env = self._registered(self.text)
         require_single(env)
@@ -172,13 +178,3 @@ def _importable_name(function: Callable[..., Any]) -> str | None:
     if importlib.util.find_spec(module.partition(".")[0]) is None and origin is not None:
         return f"{origin}:{name}"  # loaded from a file that is on no path
     return f"{module}:{name}"
-
-
-def _load_function(text: str) -> Callable[..., Any]:
-    """Return the function named by 'package.module:function' or 'path/to/file.py:function'."""
-    found = locate(text, what="environment")
-    if not callable(found):
-        raise InvalidInput(
-            f"environment {text!r}: expected a function that makes it, got {type(found).__name__}"
-        )
-    return found  # type: ignore[no-any-return]

@@ -23,20 +23,13 @@ KIND_KEY = "safemargin.kind"
 MEMORY_SUFFIX = "_out"
 """An input `x` whose new value comes out as `x_out` is a recurrent state."""
 
-OUTPUT_NAMES: dict[str, ScoreKind] = {
-    "q": "q",
-    "q_value": "q",
-    "q_values": "q",
-    "qvalues": "q",
-    "action_values": "q",
-    "logits": "logits",
-    "action_logits": "logits",
-    "policy_logits": "logits",
-    "log_probs": "logits",
-    "log_probabilities": "logits",
-    "gaussian": "gaussian",
-    "mean": "gaussian",
+_OUTPUTS_BY_KIND: dict[ScoreKind, tuple[str, ...]] = {
+    "q": ("q", "q_value", "q_values", "qvalues", "action_values"),
+    "logits": ("logits", "action_logits", "policy_logits", "log_probs", "log_probabilities"),
+    "gaussian": ("gaussian", "mean"),
 }
+OUTPUT_NAMES = {name: kind for kind, names in _OUTPUTS_BY_KIND.items() for name in names}
+"""What the scores mean that come out under this name."""
 
 DTYPES: dict[str, npt.DTypeLike] = {
     "tensor(float)": np.float32,
