@@ -102,7 +102,9 @@ def encodings(roots: Sequence[Any]) -> list[list[Any]]:
         return (number,)
 
     for root in roots:
-        reference(root)
+        # An immutable one, e.g. a tuple, is encoded wherever it occurs, with what it refers to.
+        if not codec_of(type(root)).by_value:
+            reference(root)
     encoded = []
     for root in roots:
         pending.clear()
@@ -120,6 +122,16 @@ def _encode(value: Any, reference: Any) -> Any:
 def encoded_bytes(roots: Sequence[Any]) -> bytes:
     """Return the encoding of some objects as bytes."""
     return marshal.dumps(encodings(roots), _WITHOUT_REFERENCES)
+
+
+def recorded_bytes(roots: Sequence[Any]) -> bytes:
+    """Return the encoding that identities contain.
+
+    It leaves out the arrays inside a tuple, which recorded hashes did not see.
+    """
+    parts = zip(roots, encodings(roots), strict=True)
+    seen = [part[:1] if codec_of(type(root)).by_value else part for root, part in parts]
+    return marshal.dumps(seen, _WITHOUT_REFERENCES)
 
 
 def digest(roots: Sequence[Any]) -> bytes:
