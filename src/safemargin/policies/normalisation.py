@@ -17,6 +17,7 @@ from safemargin.policies.identity import weights_identity
 from safemargin.policies.loading import NO_STATISTICS
 
 try:
+    from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 except ImportError as error:
     raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
@@ -65,20 +66,16 @@ class Normalisation:
         return weights_identity([of_weights, constants], arrays)
 
 
-def load_normalisation(
-    path: Path, observations: gym.Space[Any], actions: gym.Space[Any], *, description: str
-) -> Normalisation:
-    """Load the statistics in a file that `VecNormalize.save` wrote (this unpickles it)."""
+def load_normalisation(path: Path, model: BaseAlgorithm, description: str) -> Normalisation:
+    """Load a model's statistics from a file that `VecNormalize.save` wrote (this unpickles it)."""
     if not path.is_file():
         raise InvalidInput(f"policy {description}: there is no statistics file {path}")
     failure = (
         f"policy {description}: {path} cannot be used as the VecNormalize statistics of a "
-        f"policy that takes {observations}:"
+        f"policy that takes {model.observation_space}:"
     )
     with errors_as(InvalidInput, failure):
-        statistics = VecNormalize.load(
-            str(path), DummyVecEnv([lambda: _OnlySpaces(observations, actions)])
-        )
+        statistics = VecNormalize.load(str(path), DummyVecEnv([lambda: _OnlySpaces(model)]))
     if not isinstance(statistics, VecNormalize):
         raise InvalidInput(
             f"policy {description}: {path} holds a {type(statistics).__name__}, not the statistics "
@@ -102,6 +99,6 @@ def refuse_forgotten(path: Path) -> None:
 class _OnlySpaces(gym.Env[Any, Any]):
     """An environment that VecNormalize compares its shapes with, and that nobody runs."""
 
-    def __init__(self, observations: gym.Space[Any], actions: gym.Space[Any]) -> None:
-        self.observation_space = observations
-        self.action_space = actions
+    def __init__(self, model: BaseAlgorithm) -> None:
+        self.observation_space: gym.Space[Any] = model.observation_space
+        self.action_space: gym.Space[Any] = model.action_space

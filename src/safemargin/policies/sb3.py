@@ -138,12 +138,7 @@ class Sb3Policy(BatchedPolicy):
         if given is False or given == NO_STATISTICS:
             return None
         if isinstance(given, str | Path):
-            found = load_normalisation(
-                Path(given).expanduser(),
-                model.observation_space,
-                model.action_space,
-                description=self.description,
-            )
+            found = load_normalisation(Path(given).expanduser(), model, self.description)
         else:
             found = Normalisation(given)
         return None if found.changes_nothing else found
