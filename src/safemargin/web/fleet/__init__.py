@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.web.fleet.state import Fleet
+    from safemargin.web.fleet.state import Fleet as Fleet
 
-__all__ = ["Fleet"]
-
-__getattr__, __dir__ = lazy_names(__name__, {"Fleet": "state"})
+__getattr__, __dir__, __all__ = lazy_names(__name__)
