@@ -36,6 +36,8 @@ class Job:
     proxies: tuple[Proxy, ...]
     way: Literal["snapshot", "replay"]
     randomness: Randomness
+    identity: str | None = None
+    """The identity of the study's environment; None where there is no study to compare with."""
 
 
 @dataclass(frozen=True, slots=True)

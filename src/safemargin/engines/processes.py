@@ -21,7 +21,14 @@ from typing import IO
 import cloudpickle
 
 from safemargin.engines.base import Job, Piece, Task
+from safemargin.engines.proof import Proof, Witness
 from safemargin.engines.tasks import Attempt, TaskQueue
+
+ADVICE = (
+    "workers import all code afresh: restart this program if a file was edited, and let the "
+    "environment and the policy set up their own state"
+)
+"""What to do if a worker process does something else; it inherits variables and folder."""
 
 
 @dataclass
@@ -55,6 +62,7 @@ class ProcessEngine:
         self._job.flush()
         self._workers: list[_Process] = []
         self._woken, self._waker = Pipe(duplex=False)
+        self._witness = Witness(job)
         self.workers = workers
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
@@ -76,6 +84,8 @@ class ProcessEngine:
                     continue
                 if isinstance(message, Piece):
                     yield message
+                elif isinstance(message, Proof):
+                    self._witness.check(message, worker="a worker process", advice=ADVICE)
                 elif isinstance(message, BaseException):
                     raise message
                 else:

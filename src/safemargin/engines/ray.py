@@ -27,6 +27,8 @@ import cloudpickle
 
 from safemargin.core.version import versions_in_use
 from safemargin.engines.base import Job, Piece, Task, Worker, available_cores, pickled_error
+from safemargin.engines.processes import ADVICE
+from safemargin.engines.proof import Proof, Witness, prove
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
 from safemargin.errors import EngineFault, InvalidInput, MissingExtra, describe_error
 
@@ -44,6 +46,12 @@ START_SECONDS = 120.0
 """How long to wait for the cluster to start the first worker."""
 OBJECT_STORE_BYTES = 256 * 2**20
 """Object store of a local Ray: it holds only the job; the default is a third of the memory."""
+CLUSTER_ADVICE = (
+    "a cluster keeps the variables, the folder and the files that it was started with: start it "
+    "again with those of this process, or set them in a script by "
+    "ray.init(address, runtime_env={'env_vars': {...}}) before it collects"
+)
+"""What to do if a worker in a cluster does something else."""
 PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False); ray.shutdown()"
 
 
@@ -53,7 +61,9 @@ class _Actor:
 
     handle: Any
     answer: Any
-    """The pending answer to its last call, to start or to do a task; None while idle."""
+    """The pending answer to its last call; None while idle."""
+    node: str = ""
+    """Where it runs; empty until the cluster has found room for it."""
     attempt: Attempt | None = None
     failed_starts: int = 0
     """How many of its predecessors died while starting."""
@@ -72,6 +82,8 @@ class RayEngine:
     ) -> None:
         self._actors: list[_Actor] = []
         self._gpus = gpus_per_worker
+        self._witness = Witness(job)
+        self._advice = CLUSTER_ADVICE if ray.is_initialized() or address else ADVICE
         self._connection = None if ray.is_initialized() else _Connection(address, workers)
         try:
             capacity = _capacity(gpus_per_worker)
@@ -83,8 +95,9 @@ class RayEngine:
                 )
             self.workers = workers or capacity
             self._job = ray.put(cloudpickle.dumps(job))
-            self._versions = versions_in_use()
-            self._class = ray.remote(_actor_class())
+            self._class = ray.remote(_actor_class()).options(
+                num_cpus=1, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0
+            )
         except BaseException:
             self.close()
             raise
@@ -96,10 +109,9 @@ class RayEngine:
         while True:
             self._hand_out(queue)  # first, so that no actor is idle while pieces are stored
             yield from pieces
-            busy = any(actor.attempt for actor in self._actors)
-            if not busy and not queue.has(1):
+            if not any(actor.attempt for actor in self._actors) and not queue.has(1):
                 return
-            pieces = self._listen(self._next_answer(may_wait=busy), queue)
+            pieces = self._listen(self._next_answer(), queue)
 
     def _hand_out(self, queue: TaskQueue) -> None:
         """Give every idle actor a task, and start actors while there are more tasks."""
@@ -116,18 +128,15 @@ class RayEngine:
             starting += 1
 
     def _start(self, failed_starts: int = 0) -> None:
-        handle = self._class.options(
-            num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0
-        ).remote()
-        answer = handle.start.remote(
-            self._job, self._versions, [p or os.getcwd() for p in sys.path]
-        )
+        handle = self._class.remote()
+        answer = handle.arrive.remote([path or os.getcwd() for path in sys.path])
         self._actors.append(_Actor(handle, answer, failed_starts=failed_starts))
 
-    def _next_answer(self, *, may_wait: bool) -> _Actor:
-        """Return the first actor to answer; raise EngineFault if none starts in time."""
+    def _next_answer(self) -> _Actor:
+        """Return the first actor to answer; raise EngineFault if none finds room in time."""
         asked = {actor.answer: actor for actor in self._actors if actor.answer is not None}
-        ready, _ = ray.wait(list(asked), timeout=None if may_wait else START_SECONDS)
+        limit = None if any(actor.node for actor in asked.values()) else START_SECONDS
+        ready, _ = ray.wait(list(asked), timeout=limit)
         if not ready:
             raise EngineFault(
                 f"no Ray worker could start within {START_SECONDS:g} s: the cluster has "
@@ -141,17 +150,24 @@ class RayEngine:
         return actor
 
     def _listen(self, actor: _Actor, queue: TaskQueue) -> list[Piece]:
-        """Return the pieces of a finished task; none if the actor has just started, or died."""
+        """Return the pieces of a finished task; none if the actor is still starting, or died."""
         try:
             answer = ray.get(actor.answer)
         except ray.exceptions.RayError as error:
             self._replace(actor, queue, _cause_of_death(error))
             return []
-        message: list[Piece] | Exception | str = pickle.loads(answer)
+        if not actor.node:
+            actor.node, found = answer
+            _check_versions(actor.node, found)
+            actor.answer = actor.handle.start.remote(self._job)
+            return []
+        message: Proof | list[Piece] | Exception = pickle.loads(answer)
         if isinstance(message, Exception):
             raise message
-        if isinstance(message, str):
-            raise EngineFault(message)
+        if isinstance(message, Proof):
+            worker = f"the Ray worker on node {actor.node}"
+            self._witness.check(message, worker=worker, advice=self._advice)
+            message = []
         actor.answer = actor.attempt = None
         actor.failed_starts = 0
         return message
@@ -172,8 +188,8 @@ class RayEngine:
             self.workers -= 1  # its node may be at fault; the others continue
         else:
             raise EngineFault(
-                f"no Ray worker lives until its environment is made ({reason}); running in this "
-                "process (--engine local) shows more"
+                f"no Ray worker lives until its first task ({reason}); running in this process "
+                "(--engine local) shows more"
             )
 
     def close(self) -> None:
@@ -197,18 +213,20 @@ def _actor_class() -> type:
     """
 
     class SafemarginWorker:
-        def start(self, job: bytes, versions: dict[str, str], path: list[str]) -> bytes:
+        def arrive(self, path: list[str]) -> tuple[str, dict[str, str] | str]:
+            """Return the node, and its versions or why safemargin cannot be imported there."""
             sys.path += [folder for folder in path if folder not in sys.path]
             node = ray.util.get_node_ip_address()
             try:
+                from safemargin.core.version import versions_in_use
                 from safemargin.engines.ray import RemoteWorker
             except ImportError as error:
-                return pickle.dumps(
-                    f"safemargin cannot be imported on the Ray node {node} ({error}); install the "
-                    "same versions on all nodes"
-                )
+                return node, str(error)
             self.worker = RemoteWorker(node)
-            return self.worker.start(job, versions)
+            return node, versions_in_use()
+
+        def start(self, job: bytes) -> bytes:
+            return self.worker.start(job)
 
         def run(self, task: bytes) -> bytes:
             return self.worker.run(task)
@@ -222,26 +240,22 @@ class RemoteWorker:
     def __init__(self, node: str) -> None:
         self.node = node
 
-    def start(self, job: bytes, versions: Mapping[str, str]) -> bytes:
-        """Return [] when ready, or the error or message why this node cannot do the job."""
-        differences = version_differences(versions, versions_in_use())
-        if differences:
-            return pickle.dumps(
-                f"the Ray node {self.node} would give other results than this machine "
-                f"({'; '.join(differences)}); install the same versions on all nodes"
-            )
+    def start(self, job: bytes) -> bytes:
+        """Return the proof that this worker is like the driver, or the error that prevents it."""
         try:
-            loaded = pickle.loads(job)
+            loaded: Job = pickle.loads(job)
         except Exception as error:  # noqa: BLE001 — user code may raise anything
-            return pickle.dumps(
-                f"the Ray node {self.node} cannot load the environment or the policy "
-                f"({describe_error(error)}); all nodes need the code that the study is made of"
+            return pickled_error(
+                EngineFault(
+                    f"the Ray node {self.node} cannot load the environment or the policy "
+                    f"({describe_error(error)}); all nodes need the code that the study is made of"
+                )
             )
         try:
             self.worker = Worker(loaded)
+            return pickle.dumps(prove(loaded))
         except Exception as error:  # noqa: BLE001 — the driver reports any error
             return pickled_error(error)
-        return pickle.dumps([])
 
     def run(self, task: bytes) -> bytes:
         """Return the pieces of one task, or the error that ended it."""
@@ -249,6 +263,21 @@ class RemoteWorker:
             return pickle.dumps(list(self.worker.run(pickle.loads(task))))
         except Exception as error:  # noqa: BLE001 — the driver reports any error
             return pickled_error(error)
+
+
+def _check_versions(node: str, found: Mapping[str, str] | str) -> None:
+    """Raise EngineFault if a node lacks safemargin or has other versions of the libraries."""
+    if isinstance(found, str):
+        raise EngineFault(
+            f"safemargin cannot be imported on the Ray node {node} ({found}); install the same "
+            "versions on all nodes"
+        )
+    differences = version_differences(versions_in_use(), found)
+    if differences:
+        raise EngineFault(
+            f"the Ray node {node} would give other results than this machine "
+            f"({'; '.join(differences)}); install the same versions on all nodes"
+        )
 
 
 def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

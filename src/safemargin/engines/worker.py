@@ -11,6 +11,7 @@ import time
 from multiprocessing.connection import Connection
 
 from safemargin.engines.base import Worker, pickled_error
+from safemargin.engines.proof import prove
 
 
 def main() -> None:
@@ -19,7 +20,9 @@ def main() -> None:
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     connection = Connection(int(sys.argv[1]))
     try:
-        worker = Worker(pickle.load(sys.stdin.buffer))
+        job = pickle.load(sys.stdin.buffer)
+        worker = Worker(job)
+        connection.send_bytes(pickle.dumps(prove(job)))
         while True:
             for piece in worker.run(pickle.loads(connection.recv_bytes())):
                 connection.send_bytes(pickle.dumps(piece))
