@@ -15,7 +15,10 @@ from typing import Any
 
 NAMED = 5
 """The most environment variables or modules that a message names."""
-_OF_EVERY_PROCESS = {"_", "OLDPWD", "PWD", "PYTHONBREAKPOINT", "PYTHONPATH", "SHLVL", "SPT_NOENV"}
+_OF_EVERY_PROCESS = {
+    *("_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL"),
+    *("PYTHONBREAKPOINT", "PYTHONPATH", "SPT_NOENV"),
+}
 """Variables that differ between processes anyway, as those that start with RAY_ do."""
 
 
@@ -107,7 +110,8 @@ def _contents(module: ModuleType) -> Iterator[str]:
         of_class = isinstance(value, type) and value.__module__ == module.__name__
         for member, item in vars(value).items() if of_class else [(name, value)]:
             item = getattr(item, "__func__", item)  # of a static or class method
-            yield f"{name}.{member} " + " ".join(_texts(getattr(item, "__code__", item)))
+            for text in _texts(getattr(item, "__code__", item)):
+                yield f"{name}.{member} {text}"
 
 
 def _texts(value: Any) -> Iterator[str]:
