@@ -133,17 +133,19 @@ def _difference(ours: Proof, theirs: Proof) -> str | None:
 
 def _first_difference(here: Episode, there: Episode) -> tuple[int, str] | None:
     """Return the first step at which two runs differ, and which part of it differs first."""
-    ours, theirs = (
-        {OBSERVATION.name: run.proxies[OBSERVATION.name], "scores": run.scores}
-        | {**run.proxies, "reward": run.rewards}
-        for run in (here, there)
-    )
+    ours, theirs = _parts(here), _parts(there)
     steps = min(here.steps, there.steps)
     for step in range(steps):
         for part, values in ours.items():
             if values[step].tobytes() != theirs[part][step].tobytes():
                 return step, part
     return None if (here.steps, here.ended) == (there.steps, there.ended) else (steps, "end")
+
+
+def _parts(run: Episode) -> dict[str, Array]:
+    """Return what happens at each step of a run, in the order in which it does, each [steps, …]."""
+    seen = {OBSERVATION.name: run.proxies[OBSERVATION.name]}
+    return {**seen, "scores": run.scores, **run.proxies, "reward": run.rewards}
 
 
 def _described(part: str, step: int, here: Episode, there: Episode) -> str:
