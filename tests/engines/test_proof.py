@@ -249,7 +249,7 @@ def check(job: Job, proof: Proof, change: Callable[[], object]) -> str:
     """What the driver says to a worker's proof once something has changed in the driver."""
     change()
     with pytest.raises(EngineFault) as fault:
-        Witness(job).check(proof, worker="a worker", advice="do this")
+        Witness(job, advice="do this").check(proof, worker="a worker")
     return str(fault.value)
 
 
@@ -284,7 +284,7 @@ def test_scores_that_differ_in_the_last_bits(
     theirs = replace(theirs, surroundings=replace(theirs.surroundings, processor="an older one"))
     said = check(job, theirs, lambda: monkeypatch.setenv("NAMESAKE_GAIN", "1.0000001"))
     assert "the policy with other rounding: scores of the same observation differ by up to" in said
-    assert "collect it on processors of one type, with the same number of threads" in said
+    assert "collect it on processors (or GPUs) of one type, with the same number of threads" in said
     assert "the processor is an older one, not " in said
 
 
@@ -312,8 +312,8 @@ def test_a_difference_without_a_reason(namesake: Any) -> None:
         match=r"another environment: reward is not the one here \(trial run 0, step 0\); no "
         r"environment variable, .* accounts for it, .*\(PYTHONHASHSEED\); do this",
     ):
-        Witness(job).check(
-            replace(theirs, runs=(other, *theirs.runs[1:])), worker="a worker", advice="do this"
+        Witness(job, advice="do this").check(
+            replace(theirs, runs=(other, *theirs.runs[1:])), worker="a worker"
         )
 
 

@@ -21,7 +21,7 @@ from typing import IO
 import cloudpickle
 
 from safemargin.engines.base import Job, Piece, Task
-from safemargin.engines.proof import Proof, Witness
+from safemargin.engines.proof import Witness
 from safemargin.engines.tasks import Attempt, TaskQueue
 
 ADVICE = (
@@ -62,7 +62,7 @@ class ProcessEngine:
         self._job.flush()
         self._workers: list[_Process] = []
         self._woken, self._waker = Pipe(duplex=False)
-        self._witness = Witness(job)
+        self._witness = Witness(job, advice=ADVICE)
         self.workers = workers
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
@@ -78,16 +78,12 @@ class ProcessEngine:
                     return
                 worker = busy[connection]  # type: ignore[index]
                 try:
-                    message = pickle.loads(worker.connection.recv_bytes())
+                    answer = worker.connection.recv_bytes()
                 except (EOFError, OSError):
                     self._replace(worker, queue)
                     continue
-                if isinstance(message, Piece):
-                    yield message
-                elif isinstance(message, Proof):
-                    self._witness.check(message, worker="a worker process", advice=ADVICE)
-                elif isinstance(message, BaseException):
-                    raise message
+                if answer:
+                    yield from self._witness.read(answer, worker="a worker process")
                 else:
                     worker.attempt = None
 

@@ -8,7 +8,8 @@ driver compares them with its own, bit for bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import pickle
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from safemargin.core.records import Array, Episode, EpisodeKey
 from safemargin.criticality.rollouts import Runner
-from safemargin.engines.base import Job
+from safemargin.engines.base import Job, Piece
 from safemargin.engines.surroundings import Surroundings
 from safemargin.environments import environment_identity, graph, make_simulator
 from safemargin.environments.identity import behaviour
@@ -54,22 +55,34 @@ class Proof:
 
 
 class Witness:
-    """Compares what workers do with what the driver does."""
+    """Reads the answers of workers, and compares what they do with what the driver does."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, advice: str) -> None:
+        """`advice` is what to do if a worker does something else."""
         self._job = job
+        self._advice = advice
 
     @cached_property
     def _own(self) -> Proof:
         check_identity(self._job)
         return prove(self._job)
 
-    def check(self, proof: Proof, *, worker: str, advice: str) -> None:
+    def read(self, answer: bytes, *, worker: str) -> Iterator[Piece]:
+        """Yield the piece in a worker's answer, check the proof in it, or raise the error in it."""
+        message: Piece | Proof | Exception = pickle.loads(answer)
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, Proof):
+            self.check(message, worker=worker)
+        else:
+            yield message
+
+    def check(self, proof: Proof, *, worker: str) -> None:
         """Raise EngineFault if a worker runs anything other than the driver."""
         difference = _difference(self._own, proof)
         if difference is not None:
             reasons = self._own.surroundings.compared_with(proof.surroundings)
-            raise EngineFault(f"{worker} runs {difference}; {reasons}; {advice}")
+            raise EngineFault(f"{worker} runs {difference}; {reasons}; {self._advice}")
 
 
 def prove(job: Job) -> Proof:
@@ -156,7 +169,7 @@ def _described(part: str, step: int, here: Episode, there: Episode) -> str:
             return (
                 "the policy with other rounding: scores of the same observation differ by up to "
                 f"{np.abs(ours - theirs).max():.1g}, and a study holds only one of them; collect "
-                "it on processors of one type, with the same number of threads"
+                "it on processors (or GPUs) of one type, with the same number of threads"
             )
         return (
             "another policy: it scores the same observation as "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import pickle
 import re
@@ -26,11 +27,11 @@ from typing import Any
 import cloudpickle
 
 from safemargin.core.version import versions_in_use
-from safemargin.engines.base import Job, Piece, Task, Worker, available_cores, pickled_error
+from safemargin.engines.base import Job, Piece, Task, available_cores
 from safemargin.engines.processes import ADVICE
-from safemargin.engines.proof import Proof, Witness, prove
+from safemargin.engines.proof import Witness
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
-from safemargin.errors import EngineFault, InvalidInput, MissingExtra, describe_error
+from safemargin.errors import EngineFault, InvalidInput, MissingExtra, errors_as
 
 # Read when Ray is imported: otherwise `uv run` would ship the working directory to the nodes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -81,10 +82,11 @@ class RayEngine:
         gpus_per_worker: float = 0.0,
     ) -> None:
         self._actors: list[_Actor] = []
-        self._gpus = gpus_per_worker
-        self._witness = Witness(job)
-        self._advice = CLUSTER_ADVICE if ray.is_initialized() or address else ADVICE
-        self._connection = None if ray.is_initialized() else _Connection(address, workers)
+        joins = ray.is_initialized() or address is not None
+        self._witness = Witness(job, advice=CLUSTER_ADVICE if joins else ADVICE)
+        self._connection = contextlib.ExitStack()
+        if not ray.is_initialized():
+            self._connection.enter_context(_connected(address, workers))
         try:
             capacity = _capacity(gpus_per_worker)
             if capacity == 0:
@@ -121,7 +123,7 @@ class RayEngine:
                 if actor.attempt is None:
                     return
                 # Bytes, because Ray would pass arrays as read-only views.
-                actor.answer = actor.handle.run.remote(pickle.dumps(actor.attempt.task))
+                actor.answer = actor.handle.work.remote(pickle.dumps(actor.attempt.task))
         starting = sum(actor.attempt is None for actor in self._actors)
         while len(self._actors) < self.workers and queue.has(starting + 1):
             self._start()
@@ -159,18 +161,13 @@ class RayEngine:
         if not actor.node:
             actor.node, found = answer
             _check_versions(actor.node, found)
-            actor.answer = actor.handle.start.remote(self._job)
+            actor.answer = actor.handle.work.remote(self._job)
             return []
-        message: Proof | list[Piece] | Exception = pickle.loads(answer)
-        if isinstance(message, Exception):
-            raise message
-        if isinstance(message, Proof):
-            worker = f"the Ray worker on node {actor.node}"
-            self._witness.check(message, worker=worker, advice=self._advice)
-            message = []
+        worker = f"the Ray worker on node {actor.node}"
+        pieces = [piece for each in answer for piece in self._witness.read(each, worker=worker)]
         actor.answer = actor.attempt = None
         actor.failed_starts = 0
-        return message
+        return pieces
 
     def _replace(self, actor: _Actor, queue: TaskQueue, reason: str) -> None:
         self._actors.remove(actor)
@@ -197,9 +194,7 @@ class RayEngine:
         for actor in self._actors:
             _kill(actor)
         self._actors.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
 
 # -- in the worker -----------------------------------------------------------------------------
@@ -219,50 +214,16 @@ def _actor_class() -> type:
             node = ray.util.get_node_ip_address()
             try:
                 from safemargin.core.version import versions_in_use
-                from safemargin.engines.ray import RemoteWorker
+                from safemargin.engines.worker import Servant
             except ImportError as error:
                 return node, str(error)
-            self.worker = RemoteWorker(node)
+            self.servant = Servant(f"the Ray node {node}")
             return node, versions_in_use()
 
-        def start(self, job: bytes) -> bytes:
-            return self.worker.start(job)
-
-        def run(self, task: bytes) -> bytes:
-            return self.worker.run(task)
+        def work(self, message: bytes) -> list[bytes]:
+            return list(self.servant.answers(message))
 
     return SafemarginWorker
-
-
-class RemoteWorker:
-    """The part of an actor that needs safemargin on its node; all answers are pickled."""
-
-    def __init__(self, node: str) -> None:
-        self.node = node
-
-    def start(self, job: bytes) -> bytes:
-        """Return the proof that this worker is like the driver, or the error that prevents it."""
-        try:
-            loaded: Job = pickle.loads(job)
-        except Exception as error:  # noqa: BLE001 — user code may raise anything
-            return pickled_error(
-                EngineFault(
-                    f"the Ray node {self.node} cannot load the environment or the policy "
-                    f"({describe_error(error)}); all nodes need the code that the study is made of"
-                )
-            )
-        try:
-            self.worker = Worker(loaded)
-            return pickle.dumps(prove(loaded))
-        except Exception as error:  # noqa: BLE001 — the driver reports any error
-            return pickled_error(error)
-
-    def run(self, task: bytes) -> bytes:
-        """Return the pieces of one task, or the error that ended it."""
-        try:
-            return pickle.dumps(list(self.worker.run(pickle.loads(task))))
-        except Exception as error:  # noqa: BLE001 — the driver reports any error
-            return pickled_error(error)
 
 
 def _check_versions(node: str, found: Mapping[str, str] | str) -> None:
@@ -293,44 +254,41 @@ def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> l
 # -- the cluster -------------------------------------------------------------------------------
 
 
-class _Connection:
-    """Our own connection to Ray: silent, and undone without a trace when closed."""
-
-    def __init__(self, address: str | None, workers: int | None) -> None:
-        if address is not None:
-            _refuse_unreachable(address)
-        self._logger = logging.getLogger("ray")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.CRITICAL)
-        # Ray prints deaths of workers to standard output, whatever log_to_driver says.
-        ray._private.worker._worker_logs_enabled = False
-        ours = (
-            {"num_cpus": workers or available_cores(), "object_store_memory": OBJECT_STORE_BYTES}
-            if address is None
-            else {}
-        )
-        try:
-            with _environment_and_signals_kept(), warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # of Ray, about its own plans
-                # For a Ray started here: its workers would otherwise yield to all other programs.
-                os.environ.setdefault("RAY_worker_niceness", "0")
-                ray.init(
-                    address or "local",
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    configure_logging=False,
-                    **ours,
-                )
-        except BaseException as error:
-            self.close()
-            if not isinstance(error, Exception):
-                raise
-            raise EngineFault(f"Ray could not be started: {describe_error(error)}") from error
-
-    def close(self) -> None:
+@contextlib.contextmanager
+def _connected(address: str | None, workers: int | None) -> Iterator[None]:
+    """Connect to Ray, silently; in the end, no trace of it is left."""
+    options: dict[str, Any] = {}
+    if address is not None:
+        _refuse_unreachable(address)
+    else:
+        options["num_cpus"] = workers or available_cores()
+        options["object_store_memory"] = OBJECT_STORE_BYTES
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    # Ray prints deaths of workers to standard output, whatever log_to_driver says.
+    ray._private.worker._worker_logs_enabled = False
+    try:
+        with (
+            errors_as(EngineFault, "Ray could not be started:"),
+            _environment_and_signals_kept(),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", FutureWarning)  # of Ray, about its own plans
+            # For a Ray started here: its workers would otherwise yield to all other programs.
+            os.environ.setdefault("RAY_worker_niceness", "0")
+            ray.init(
+                address or "local",
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                **options,
+            )
+        yield
+    finally:
         ray.shutdown()
         ray._private.worker._worker_logs_enabled = True
-        self._logger.setLevel(self._level)
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager
@@ -386,14 +344,10 @@ def _refuse_unreachable(address: str) -> None:
 def _capacity(gpus_per_worker: float) -> int:
     """Return how many workers fit into the cluster when it is otherwise idle."""
     capacity = 0
-    for node in ray.nodes():
-        if node["Alive"]:
-            fitting = int(node["Resources"].get("CPU", 0))
-            if gpus_per_worker:
-                gpus = node["Resources"].get("GPU", 0)
-                # 0.3 GPUs have room for three workers with 0.1 each; floats would make it two.
-                fitting = min(fitting, int(gpus / gpus_per_worker + 1e-9))
-            capacity += fitting
+    for has in (node["Resources"] for node in ray.nodes() if node["Alive"]):
+        # 0.3 GPUs have room for three workers with 0.1 each; floats would make it two.
+        by_gpu = has.get("GPU", 0) / gpus_per_worker + 1e-9 if gpus_per_worker else math.inf
+        capacity += int(min(has.get("CPU", 0), by_gpu))
     return capacity
 
 
