@@ -94,12 +94,10 @@ class ProcessEngine:
             attempt = queue.next()
             if attempt is None:
                 return
-            self._send(idle.pop(0) if idle else self._start(), attempt)
-
-    def _send(self, worker: _Process, attempt: Attempt) -> None:
-        worker.attempt = attempt
-        with contextlib.suppress(OSError):  # a dead worker is noticed on receiving, and replaced
-            worker.connection.send_bytes(pickle.dumps(attempt.task))
+            worker = idle.pop(0) if idle else self._start()
+            worker.attempt = attempt
+            with contextlib.suppress(OSError):  # a dead one is noticed on receiving, and replaced
+                worker.connection.send_bytes(pickle.dumps(attempt.task))
 
     def _replace(self, worker: _Process, queue: TaskQueue) -> None:
         code = worker.process.wait()

@@ -320,18 +320,16 @@ def _refuse_unreachable(address: str) -> None:
                 f"there is no Ray cluster at {address}: {error.strerror or error}"
             ) from error
     try:
-        done = subprocess.run(
+        subprocess.run(
             [sys.executable, "-c", PROBE, address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=CONNECT_SECONDS,
+            check=True,
         )
-    except subprocess.TimeoutExpired as error:
-        said = error.stderr or b""
-    else:
-        if done.returncode == 0:
-            return
-        said = done.stderr
+        return
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        said: bytes = error.stderr or b""
     lines = said.decode(errors="replace").strip().splitlines() or ["it did not answer"]
     reason = re.sub(r"^\[.*?\] (\S+:\d+: )?", "", lines[-1])
     if "AuthToken" in reason:
