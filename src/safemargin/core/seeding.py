@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     TRIAL_STRATA = 9  # the stratified random actions of all trials of a moment
     NATURAL_PROXIES = 10  # the decision of each game that drift is measured against, and its ties
     MONITOR = 11  # the live decisions that are compared with them, and their ties
+    CRITIC_ACTIONS = 12  # the random actions that critic_advantage compares the agent's own with
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.policies.checks import check_by_probe
+
+if TYPE_CHECKING:
+    from safemargin.policies.proxies import Proxy
 
 ScoreKind = Literal["q", "logits", "gaussian", "actions"]
 """What the scores of a policy mean:
@@ -60,6 +63,10 @@ class Policy(ABC):
     def widen(self, space: gym.Space[Any], rows: int) -> int:
         """Find out how many observations, up to `rows`, can be scored at once; see `batching`."""
         return 1
+
+    def own_proxies(self) -> tuple[Proxy, ...]:
+        """Return the proxies that take more of the policy than its scores, such as its critics."""
+        return ()
 
     def check(self, env: gym.Env[Any, Any]) -> None:
         """Raise PolicyFault if the policy cannot act in this environment."""

@@ -122,10 +122,24 @@ _BUILT_IN: tuple[tuple[Callable[..., Floats], tuple[ScoreKind, ...], str], ...] 
     (certainty, ("logits", "gaussian"), "−entropy (nats)"),
 )
 
+
+def _without_critics(*_: Any) -> float:
+    raise PolicyFault("only a policy that has critics can compute it (Policy.own_proxies)")
+
+
+CRITIC_PROXIES: dict[str, Proxy] = {
+    name: Proxy(name, _without_critics, ("actions",), description, history=1)
+    for name, description in (
+        ("critic_advantage", "Q of the own action − mean Q of random actions (reward units)"),
+        ("critic_disagreement", "spread of the critics' Q of the own action (reward units)"),
+    )
+}
+"""Declared here; a policy with critics replaces the functions by its own (see `critics`)."""
+
 PROXIES: dict[str, Proxy] = {
     function.__name__: Proxy(function.__name__, function, kinds, description, vectorised=True)
     for function, kinds, description in _BUILT_IN
-}
+} | CRITIC_PROXIES
 """All proxies by name, including those that users registered."""
 
 _DEFAULTS: dict[str, str] = {
@@ -174,8 +188,13 @@ def find_proxy(source: str | Proxy) -> Proxy:
     return Proxy(source.rpartition(":")[2], value, ALL_KINDS, history=1)
 
 
-def default_proxy(kind: ScoreKind) -> str:
-    """Return the name of the paper's proxy for a kind of scores."""
+def default_proxy(kind: ScoreKind, recorded: Sequence[Proxy] = ()) -> str:
+    """Return the paper's proxy for a kind of scores.
+
+    Where there is none, it is the first of the recorded proxies; those of critics go before others.
+    """
+    if kind not in _DEFAULTS and recorded:
+        return max(recorded, key=lambda proxy: proxy.name in CRITIC_PROXIES).name
     if kind not in _DEFAULTS:
         raise InvalidInput(
             f"no proxy is built in for a policy whose scores are {kind!r}; "
@@ -184,9 +203,15 @@ def default_proxy(kind: ScoreKind) -> str:
     return _DEFAULTS[kind]
 
 
-def proxies_for(kind: ScoreKind, extra: Iterable[str | Proxy] = ()) -> tuple[Proxy, ...]:
-    """Return all proxies that apply to a kind of scores, and the extra ones asked for."""
-    chosen = {name: proxy for name, proxy in PROXIES.items() if kind in proxy.kinds}
+def proxies_for(
+    kind: ScoreKind, extra: Iterable[str | Proxy] = (), own: Iterable[Proxy] = ()
+) -> tuple[Proxy, ...]:
+    """Return all proxies that apply to a kind of scores, the policy's own, and the extra ones."""
+    chosen = {
+        name: proxy
+        for name, proxy in PROXIES.items()
+        if kind in proxy.kinds and name not in CRITIC_PROXIES
+    } | {proxy.name: proxy for proxy in own}
     for source in extra:
         proxy = find_proxy(source)
         if kind not in proxy.kinds:
@@ -194,6 +219,13 @@ def proxies_for(kind: ScoreKind, extra: Iterable[str | Proxy] = ()) -> tuple[Pro
                 f"proxy {proxy.name!r} needs scores of kind {' or '.join(proxy.kinds)}, "
                 f"and the policy gives {kind}"
             )
+        if proxy is CRITIC_PROXIES.get(proxy.name):
+            if proxy.name not in chosen:
+                raise InvalidInput(
+                    f"proxy {proxy.name!r} needs critics that the policy does not have; it is for "
+                    "SAC, TD3, TQC and DDPG models (the disagreement: for two critics or more)"
+                )
+            continue
         if chosen.get(proxy.name, PROXIES.get(proxy.name, proxy)) != proxy:
             raise InvalidInput(f"two proxies are called {proxy.name!r}; rename one of them")
         chosen[proxy.name] = proxy

@@ -15,17 +15,27 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean, errors_as
-from safemargin.policies.base import Memory, NotNormalised, Observations, ScoreKind, for_each
+from safemargin.policies.base import (
+    Memory,
+    NotNormalised,
+    Observations,
+    ScoreKind,
+    batch_of,
+    for_each,
+)
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
+from safemargin.policies.critics import Critics
 from safemargin.policies.loading import NO_STATISTICS
 from safemargin.policies.normalisation import (
     Normalisation,
     load_normalisation,
     refuse_forgotten,
 )
+from safemargin.policies.proxies import Proxy
 
 try:
     import torch
@@ -200,6 +210,34 @@ class Sb3Policy(BatchedPolicy):
         return distribution.distribution, tuple(
             state.transpose(0, 1).contiguous().cpu().numpy() for state in after
         )
+
+    def own_proxies(self) -> tuple[Proxy, ...]:
+        if self.kind != "actions":
+            return ()
+        return Critics(self.action_values, self.policy.action_space).proxies(
+            self.policy.critic.n_critics
+        )
+
+    def action_values(
+        self,
+        observation: Any,
+        actions: npt.NDArray[np.float32],  # [actions, dimensions]
+    ) -> npt.NDArray[np.float32]:
+        """Return what each critic expects of each action here, [actions, critics].
+
+        For TQC it is the mean over the quantiles of a critic.
+        """
+        observations = batch_of([observation] * len(actions))
+        if self.normalisation is not None:
+            observations = self.normalisation(observations)
+        shaped = actions.reshape(-1, *self.policy.action_space.shape)
+        scaled = self.policy.scale_action(shaped).reshape(actions.shape).astype(np.float32)
+        with torch.no_grad(), one_thread():
+            inputs, _ = self.policy.obs_to_tensor(observations)
+            values = self.policy.critic(for_each(inputs, torch.clone), torch.tensor(scaled))
+            # One tensor [actions, 1] for each critic, or for TQC one [actions, critics, quantiles].
+            joined = torch.cat(values, dim=1) if isinstance(values, tuple) else values.mean(dim=2)
+            return np.asarray(joined.cpu().numpy())
 
     def check(self, env: gym.Env[Any, Any]) -> None:
         trained, space = self.policy.observation_space, env.observation_space

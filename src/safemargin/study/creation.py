@@ -34,7 +34,7 @@ def study_entries(
     `given_policy` is what the user named the policy by. With `diagnose`, the doctor examines the
     environment; NotMeasurable if it cannot be measured.
     """
-    recorded = proxies_for(policy.kind, proxies)
+    recorded = proxies_for(policy.kind, proxies, policy.own_proxies())
     names = [proxy.name for proxy in recorded]
     selection_proxy = settings.selection_proxy or _first_proxy(policy.kind, recorded)
     if selection_proxy not in names:
@@ -60,7 +60,7 @@ def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:
         raise InvalidInput(
             f"no built-in proxy applies to scores of kind {kind!r}; give your own with proxies="
         )
-    return recorded[0].name if kind == "actions" else default_proxy(kind)
+    return default_proxy(kind, recorded)
 
 
 def _diagnose(

@@ -76,14 +76,16 @@ class Parts:
             }
             refuse_mixing(self.store, found)
             self.proven = True
-        extra = self.extra_proxies
+        extra, recorded = self.extra_proxies, self.store.meta("proxies")
         diagnosis = self.store.meta("diagnosis")
         return Job(
             environment=environment,
             policy=policy,
             settings=settings,
             proxies=proxies_for(
-                policy.kind, self.store.meta("extra_proxies") if extra is None else extra
+                policy.kind,
+                self.store.meta("extra_proxies") if extra is None else extra,
+                [proxy for proxy in policy.own_proxies() if proxy.name in recorded],
             ),
             way=diagnosis["way"],
             randomness=Randomness(

@@ -14,6 +14,7 @@ from safemargin.environments.simulator import close_environment
 from safemargin.errors import StudyMismatch
 from safemargin.policies.base import Policy
 from safemargin.policies.loading import NORMALIZED, normalized
+from safemargin.policies.proxies import CRITIC_PROXIES
 from safemargin.study.store import Store
 
 
@@ -86,8 +87,11 @@ def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
                 f"the study in {store.folder} was made with other settings "
                 f"({'; '.join(differences)}); use the same, or collect into another folder"
             )
-        if meta["proxies"] != store.meta("proxies"):
+        recorded = store.meta("proxies")
+        # A study made before the proxies of critics existed goes on without them.
+        known = [name for name in meta["proxies"] if name in recorded or name not in CRITIC_PROXIES]
+        if known != recorded:
             raise StudyMismatch(
-                f"the study in {store.folder} records the proxies {store.meta('proxies')}, not "
+                f"the study in {store.folder} records the proxies {recorded}, not "
                 f"{meta['proxies']}; use the same, or collect into another folder"
             )
