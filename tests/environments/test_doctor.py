@@ -369,10 +369,14 @@ def test_equal_starts_are_counted_and_an_opening_is_advised() -> None:
     assert diagnosis.measurable
     assert (diagnosis.distinct_starts, diagnosis.starts_tried) == (1, 12)
     assert "12 starts gave 1 different episode: " in told(diagnosis, "note")
-    assert "opening=30" in told(diagnosis, "note")
+    assert "ask for a random opening, e.g. --opening 30 (Settings(opening=30))" in told(
+        diagnosis, "note"
+    )
     opened = examine(OneStart, Table(), Settings(opening=4), **QUICK)
     assert 1 < opened.distinct_starts < 12
-    assert "a longer random opening than 4" in told(opened, "note")
+    assert "a longer random opening than 4, e.g. --opening 30" in told(opened, "note")
+    longer = examine(OneStart, Table(), Settings(opening=30), **{**QUICK, "starts": 40})
+    assert told(longer, "note").endswith("a longer random opening than 30 (--opening)")
 
 
 def test_a_clock_inside_is_only_worth_a_note() -> None:
@@ -443,7 +447,9 @@ def test_noop_starts_of_atari_are_few_and_said_so() -> None:
     assert diagnosis.measurable
     assert diagnosis.environment_deterministic
     assert diagnosis.distinct_starts <= 3
-    assert "a study of many more would repeat itself" in told(diagnosis, "note")
+    assert (
+        "a study of many more would repeat itself; ask for a random opening, e.g. --opening 400"
+    ) in told(diagnosis, "note")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

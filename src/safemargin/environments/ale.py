@@ -41,7 +41,11 @@ class EmulatorState(Codec):
 
 def native_stickiness(env: Any) -> float:
     """Return ALE's own probability of repeating the previous action; 0 without ALE."""
-    emulator: Any = getattr(env.unwrapped, "ale", None)
-    if type(emulator).__name__ != "ALEInterface":
+    if not is_atari_game(env):
         return 0.0
-    return float(emulator.getFloat("repeat_action_probability"))
+    return float(env.unwrapped.ale.getFloat("repeat_action_probability"))
+
+
+def is_atari_game(env: Any) -> bool:
+    """Whether an environment runs in the Arcade Learning Environment."""
+    return type(getattr(env.unwrapped, "ale", None)).__name__ == "ALEInterface"

@@ -10,6 +10,7 @@ import numpy as np
 
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.environments import graph
+from safemargin.environments.ale import is_atari_game
 from safemargin.environments.doctor import experiments
 from safemargin.environments.doctor.examination import Examination
 from safemargin.environments.doctor.experiments import Chooser, Continuation
@@ -21,6 +22,8 @@ from safemargin.policies.base import Policy, batch_of
 _PLAIN_RUNS = 4
 _PLAIN_STEPS = 200
 _RANDOM_POINTS = 8
+_OPENING = 30
+_OPENING_ATARI = 400  # after 30 steps of a game such as Pong, the first ball is not yet in play
 
 
 def check_resets(examination: Examination, simulator: Simulator, choose: Chooser) -> bool:
@@ -164,11 +167,11 @@ def count_starts(examination: Examination, simulator: Simulator, starts: int, st
     if distinct == starts or not examination.environment_deterministic:
         examination.add("ok", text)
         return
-    advice = (
-        f"ask for a longer random opening than {settings.opening} (--opening)"
-        if settings.opening
-        else "ask for a random opening, e.g. --opening 30 (Settings(opening=30))"
-    )
+    enough = _OPENING_ATARI if is_atari_game(simulator.env) else _OPENING
+    given = settings.opening
+    longer = f"longer random opening than {given}" if given else "random opening"
+    example = f", e.g. --opening {enough} (Settings(opening={enough}))"
+    advice = f"ask for a {longer}" + (example if enough > given else " (--opening)")
     examination.add("note", f"{text}: a study of many more would repeat itself; {advice}")
 
 
