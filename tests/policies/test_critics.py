@@ -19,7 +19,7 @@ from safemargin.policies.proxies import default_proxy, find_proxy, proxies_for, 
 
 pytestmark = pytest.mark.skipif(not HAVE_SB3, reason="stable-baselines3 is an extra")
 
-ALGORITHMS = {"SAC": 2, "TD3": 2, "DDPG": 1, "TQC": 3}
+ALGORITHMS = {"SAC": 2, "TD3": 2, "DDPG": 1, "TQC": 3, "CrossQ": 2}
 """The algorithms, and how many critics the tests give them."""
 
 
@@ -187,7 +187,7 @@ def test_a_policy_without_critics_has_none() -> None:
     with pytest.raises(InvalidInput, match="'critic_advantage' needs critics that the policy"):
         proxies_for("actions", ["critic_advantage"])
     one = load_policy(model_of("DDPG")).own_proxies()
-    with pytest.raises(InvalidInput, match="the disagreement: for two critics or more"):
+    with pytest.raises(InvalidInput, match="the disagreement: with two critics or more"):
         proxies_for("actions", ["critic_disagreement"], one)
     with pytest.raises(InvalidInput, match="'critic_advantage' needs scores of kind actions"):
         proxies_for("q", ["critic_advantage"])

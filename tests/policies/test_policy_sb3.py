@@ -179,3 +179,43 @@ def test_a_model_that_saw_normalised_observations_is_loaded_with_a_warning(
         load_policy(model)
     assert [each.category for each in seen] == [NotNormalised] * normalised
     assert all("a DQN model: trained under VecNormalize" in str(each.message) for each in seen)
+
+
+@pytest.mark.parametrize("network", ["LinearPolicy", "MlpPolicy"])
+def test_ars_acts_in_boxes_as_predict_does(network: str, tmp_path: Path) -> None:
+    import torch
+    from sb3_contrib import ARS
+
+    model = ARS(network, "Pendulum-v1", seed=0, device="cpu")
+    weights = np.random.default_rng(0).normal(0, 0.15, size=5000).astype(np.float32)
+    with torch.no_grad():  # they begin at zero
+        for parameter in model.policy.parameters():
+            parameter.copy_(torch.tensor(np.resize(weights, tuple(parameter.shape))))
+    model.save(tmp_path / "model.zip")
+    policy = load_policy(tmp_path / "model.zip")
+    assert (policy.algorithm, policy.kind, policy.own_proxies()) == ("ARS", "actions", ())
+    assert policy.identity == load_policy(model).identity
+    observations = sample_batch(model.observation_space, 20)
+    expected, _ = model.predict(observations)
+    assert np.ptp(expected) > 0.1
+    np.testing.assert_allclose(policy.scores(observations)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_ars_without_scores_is_refused_with_advice_that_works(tmp_path: Path) -> None:
+    from sb3_contrib import ARS
+
+    path = tmp_path / "model.zip"
+    model = ARS("MlpPolicy", "CartPole-v1", seed=0, device="cpu")
+    model.save(path)
+    with pytest.raises(InvalidInput, match="ARS models are supported with Box actions, not with"):
+        load_policy(path)
+    (tmp_path / "agent.py").write_text(
+        "from sb3_contrib import ARS\n\n\n"
+        "def make():\n"
+        f"    return ARS.load({str(path)!r}, device='cpu').policy.action_net\n"
+    )
+    policy = load_policy(f"{tmp_path / 'agent.py'}:make", kind="q")
+    observations = sample_batch(model.observation_space, 20)
+    np.testing.assert_array_equal(
+        policy.scores(observations)[0].argmax(axis=1), model.predict(observations)[0]
+    )

@@ -223,7 +223,8 @@ def proxies_for(
             if proxy.name not in chosen:
                 raise InvalidInput(
                     f"proxy {proxy.name!r} needs critics that the policy does not have; it is for "
-                    "SAC, TD3, TQC and DDPG models (the disagreement: for two critics or more)"
+                    "SAC, TD3, TQC, CrossQ and DDPG models (the disagreement: with two critics or "
+                    "more)"
                 )
             continue
         if chosen.get(proxy.name, PROXIES.get(proxy.name, proxy)) != proxy:

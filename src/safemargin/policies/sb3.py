@@ -48,7 +48,7 @@ from safemargin.policies.torch import module_identity, one_thread
 
 _LIBRARIES = {
     "stable_baselines3": ("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3"),
-    "sb3_contrib": ("MaskablePPO", "QRDQN", "RecurrentPPO", "TQC", "TRPO"),
+    "sb3_contrib": ("ARS", "CrossQ", "MaskablePPO", "QRDQN", "RecurrentPPO", "TQC", "TRPO"),
 }
 ALGORITHMS = {
     name.lower(): (library, name) for library, names in _LIBRARIES.items() for name in names
@@ -62,6 +62,8 @@ _POLICY_MODULES = {
     "stable_baselines3.dqn.policies": "dqn",
     "stable_baselines3.sac.policies": "sac",
     "stable_baselines3.td3.policies": "td3",
+    "sb3_contrib.ars.policies": "ars",
+    "sb3_contrib.crossq.policies": "crossq",
     "sb3_contrib.qrdqn.policies": "qrdqn",
     "sb3_contrib.tqc.policies": "tqc",
     "sb3_contrib.common.maskable.policies": "maskableppo",
@@ -98,7 +100,7 @@ class Sb3Policy(BatchedPolicy):
 
     DQN, QR-DQN            q         (QR-DQN: the mean over quantiles)
     A2C, PPO, TRPO, …      logits for Discrete actions, gaussian for Box actions
-    SAC, TD3, DDPG, TQC    actions   (the deterministic action)
+    SAC, TD3, CrossQ, …    actions   (the deterministic action; ARS: with Box actions)
     """
 
     def __init__(
@@ -155,6 +157,14 @@ class Sb3Policy(BatchedPolicy):
 
     def _kind_of_distribution(self) -> ScoreKind:
         space = self.policy.action_space
+        if self.algorithm == "ARS" and isinstance(space, gym.spaces.Box):
+            return "actions"
+        if self.algorithm == "ARS":
+            raise InvalidInput(
+                f"policy {self.description}: ARS models are supported with Box actions, not with "
+                f"{space}, for which they give no scores; if its network's outputs are to be taken "
+                "as scores, name a function that makes that network, as 'file.py:function'"
+            )
         if not hasattr(self.policy, "get_distribution"):
             raise InvalidInput(
                 f"policy {self.description}: {self.algorithm} models are not supported; "
@@ -212,7 +222,7 @@ class Sb3Policy(BatchedPolicy):
         )
 
     def own_proxies(self) -> tuple[Proxy, ...]:
-        if self.kind != "actions":
+        if self.kind != "actions" or not hasattr(self.policy, "critic"):
             return ()
         return Critics(self.action_values, self.policy.action_space).proxies(
             self.policy.critic.n_critics
@@ -266,11 +276,12 @@ def _copy_of_policy(model: BaseAlgorithm) -> Any:
     neither be copied nor sent to another process.
     """
     options = dict(model.policy_kwargs)
+    schedule = () if type(model).__name__ == "ARS" else (_no_learning,)  # ARS takes none
     if getattr(model, "use_sde", False):
         options["use_sde"] = True
     with torch.random.fork_rng(devices=[]):  # the initial weights are random, and are replaced
         policy: Any = model.policy_class(
-            model.observation_space, model.action_space, _no_learning, **options
+            model.observation_space, model.action_space, *schedule, **options
         )
     policy.load_state_dict(model.policy.state_dict())
     policy.to("cpu")
@@ -306,7 +317,7 @@ def load_sb3(path: Path, *, algorithm: str | None = None, **options: Any) -> Sb3
     library, class_name = ALGORITHMS[key]
     try:
         loader = getattr(importlib.import_module(library), class_name)
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:  # missing, or too old to have the algorithm
         raise MissingExtra(f"a {class_name} model", extra="sb3") from error
     failure = f"policy {path}: Stable-Baselines3 cannot load it as {class_name}:"
     with errors_as(InvalidInput, failure):
