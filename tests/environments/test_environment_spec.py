@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import safemargin as sm
 from safemargin.environments import EnvironmentSpec
 from safemargin.environments.atari import GameStart, make_atari
 from safemargin.errors import InvalidInput, MissingExtra
@@ -138,6 +139,30 @@ def test_arguments_are_checked() -> None:
         EnvironmentSpec.parse(gym.make("CartPole-v1"))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="expected an id or a function, got int"):
         EnvironmentSpec.parse(3)  # type: ignore[arg-type]
+
+
+class ManyAgents:
+    """What PettingZoo's environments look like."""
+
+    possible_agents = ("left", "right")
+
+
+VECTOR = "SyncVectorEnv is a vector environment, .* give the single environment it was made from"
+MANY = "ManyAgents is a multi-agent environment; give a gymnasium.Env in which one agent acts and"
+
+
+@pytest.mark.parametrize("given", ["object", "made by a function"])
+@pytest.mark.parametrize("message", [VECTOR, MANY])
+def test_vector_and_multi_agent_environments_are_refused_by_name(given: str, message: str) -> None:
+    env: Any = ManyAgents() if message == MANY else gym.make_vec("CartPole-v1", 2, "sync")
+    with pytest.raises(InvalidInput, match=message):
+        EnvironmentSpec.parse(env if given == "object" else lambda: env).make()
+    with pytest.raises(InvalidInput, match=message):
+        sm.true_criticality(env, lambda observations: observations, step=0, n=1, scores="q")
+    with pytest.raises(InvalidInput, match=r"expected a gymnasium\.Env, got builtins\.function"):
+        sm.true_criticality(
+            local_factory, lambda observations: observations, step=0, n=1, scores="q"
+        )
 
 
 def test_no_argument_of_an_atari_game_is_mistaken_for_something_else() -> None:

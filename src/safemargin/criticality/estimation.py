@@ -301,7 +301,7 @@ def true_criticality(
     given = Settings() if settings is None else settings
     settings = replace(given, n_values=tuple(sorted(set(n_values))))
     loaded = load_policy(policy, kind=scores)
-    live = EnvironmentSpec.parse(env).make() if isinstance(env, str) else env
+    live = EnvironmentSpec.parse(env if isinstance(env, str) else lambda: env).make()
     loaded.check(live)
     key = EpisodeKey("natural", seed)
     for way in ("snapshot", "replay"):

@@ -264,11 +264,16 @@ def close_environment(env: Env) -> None:
 
 
 def require_single(env: Any) -> None:
-    """Refuse anything but a single environment."""
+    """Refuse anything but a single environment of a single agent."""
     if isinstance(env, gym.vector.VectorEnv):
         raise InvalidInput(
             f"{type(env).__name__} is a vector environment, which resets itself between episodes; "
             "give the single environment it was made from"
+        )
+    if not isinstance(env, gym.Env) and hasattr(env, "possible_agents"):  # PettingZoo
+        raise InvalidInput(
+            f"{type(env).__name__} is a multi-agent environment; give a gymnasium.Env in which one "
+            "agent acts and the others are part of the environment"
         )
     if not isinstance(env, gym.Env):
         raise InvalidInput(

@@ -59,6 +59,8 @@ class EnvironmentSpec:
                 "environment: expected an id or a function that makes the environment, got the "
                 "environment itself; every worker has to make its own"
             )
+        if isinstance(source, gym.vector.VectorEnv) or hasattr(source, "possible_agents"):
+            require_single(source)
         if not callable(source):
             raise InvalidInput(
                 f"environment: expected an id or a function, got {type(source).__name__}"
