@@ -15,6 +15,7 @@ import numpy as np
 from rich import progress
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from safemargin.cli.options import print_note
 from safemargin.core.text import duration
@@ -42,6 +43,22 @@ STAGES = {
 }
 
 
+PIECES_ENOUGH = 50
+"""The time left is shown after this many pieces of a stage, or a quarter of it if that is less.
+
+The first pieces wait for workers to start, and moments cost very different amounts.
+"""
+
+
+class _TimeLeft(progress.TimeRemainingColumn):
+    """The time left, once enough pieces are done to know it."""
+
+    def render(self, task: progress.Task) -> Text:
+        if task.finished or task.fields["enough"]:
+            return super().render(task)
+        return Text("-:--:--", style="progress.remaining")
+
+
 class ProgressBar:
     """Shows progress: bars with the time left on a terminal, a line now and then elsewhere.
 
@@ -60,7 +77,7 @@ class ProgressBar:
             progress.TextColumn("{task.fields[speed]}"),
             progress.TimeElapsedColumn(),
             progress.TextColumn("left"),
-            progress.TimeRemainingColumn(elapsed_when_finished=False),
+            _TimeLeft(elapsed_when_finished=False),
             console=console,
             disable=not self._live,
             speed_estimate_period=120,
@@ -84,7 +101,7 @@ class ProgressBar:
         """Start a stage, or change the total of the current one."""
         if name != self._stage:
             self._stage, self._printed = name, time.monotonic()
-            fields: dict[str, Any] = {"speed": "", "steps": 0, "done_at_start": done}
+            fields: dict[str, Any] = {"speed": "", "steps": 0, "pieces": 0, "enough": False}
             self._bars.add_task(STAGES.get(name, name), total=total, completed=done, **fields)
         self._bars.update(self._bars.tasks[-1].id, total=total, completed=done)
 
@@ -94,15 +111,20 @@ class ProgressBar:
         steps += task.fields["steps"]
         elapsed = max(task.elapsed or 0.0, 1e-9)
         speed = f"{steps / elapsed:,.0f} steps/s" if steps else ""
-        self._bars.update(task.id, advance=1, steps=steps, speed=speed)
-        total, done = int(task.total or 0), int(task.completed)
-        recent = time.monotonic() - self._printed <= self.SECONDS_BETWEEN_LINES
-        if not self._live and total > 1 and not recent:
-            self._printed = time.monotonic()
-            left = elapsed / (done - task.fields["done_at_start"]) * (total - done)
-            speed = f"{speed}, " if speed else ""
-            what = f"{task.description}: {done} of {total}"
-            print(f"{what}, {speed}about {duration(left)} left", file=sys.stderr, flush=True)
+        now, pieces = time.monotonic(), task.fields["pieces"] + 1
+        if pieces == 1:  # time counts from here on, when workers have started
+            self._first_piece = now
+        total, done = int(task.total or 0), int(task.completed) + 1
+        enough = pieces > min(PIECES_ENOUGH, total / 4)
+        counts = {"steps": steps, "speed": speed, "pieces": pieces, "enough": enough}
+        self._bars.update(task.id, advance=1, **counts)
+        if not self._live and total > 1 and now - self._printed > self.SECONDS_BETWEEN_LINES:
+            self._printed = now
+            parts = [f"{task.description}: {done} of {total}", speed]
+            if enough and pieces > 1:
+                left = (now - self._first_piece) / (pieces - 1) * (total - done)
+                parts.append(f"about {duration(left)} left")
+            print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
 
 
 def _show_warning(

@@ -1,0 +1,73 @@
+"""What the commands say while they work."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from rich.progress import Progress
+
+from safemargin.cli import console
+from safemargin.cli.console import ProgressBar
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+def test_the_time_left_is_said_once_enough_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(monkeypatch)
+    with ProgressBar() as bar:
+        bar.stage("criticality", total=600, done=0)
+        clock.now += 40.0  # workers start
+        for _ in range(6):  # the first moment, measured for six n
+            bar.advance(0)
+        for _ in range(49):
+            clock.now += 1.0
+            bar.advance(0)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "measuring criticality: 1 of 600",
+        "measuring criticality: 22 of 600",
+        "measuring criticality: 38 of 600",
+        # 53 pieces in 48 s since the first one, and 546 are left: 495 s
+        "measuring criticality: 54 of 600, about 8 min left",
+    ]
+
+
+def test_a_quarter_of_a_short_stage_is_enough(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(monkeypatch)
+    with ProgressBar() as bar:
+        bar.stage("highlights", total=8, done=0)
+        for _ in range(4):
+            clock.now += 20.0
+            bar.advance(0)
+    assert capsys.readouterr().err.splitlines() == [
+        "filming: 1 of 8",
+        "filming: 2 of 8",
+        "filming: 3 of 8, about 2 min left",
+        "filming: 4 of 8, about 80 s left",
+    ]
+
+
+def test_a_bar_hides_the_time_left_until_then() -> None:
+    now = [0.0]
+    column = console._TimeLeft()
+    bars = Progress(column, get_time=lambda: now[0])
+    bars.add_task("measuring", total=100, enough=False)
+    task = bars.tasks[0]
+    for _ in range(10):
+        now[0] += 1.0
+        bars.update(task.id, advance=1)
+    assert str(column.render(task)) == "-:--:--"
+    now[0] += 1.0  # a column draws again only after a while
+    bars.update(task.id, enough=True)
+    assert str(column.render(task)) == "0:01:30"
