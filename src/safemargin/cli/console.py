@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from safemargin.cli.options import print_note
-from safemargin.core.text import duration
+from safemargin.core.text import counted, duration
 from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.fitting import NoBound
@@ -146,7 +146,7 @@ def study_to_judge(path: Path) -> Iterator[Study]:
         left = study.status().estimates_left
     if left:
         print_note(
-            f"the study is not finished ({left:,} estimates are left); "
+            f"the study is not finished ({counted(left, 'estimate')} left); "
             "only moments measured for every n are used"
         )
     for each in caught or ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from safemargin.cli.console import print_records
+from safemargin.core.text import counted
 from safemargin.monitor.attention import Attention, AttentionRow, Caught
 
 
@@ -12,7 +13,7 @@ def print_attention(attention: Attention) -> None:
         print_records(
             f"Calling at tolerance {tolerance:g} (confidence {attention.confidence:g}, "
             f"{attention.proxy}), {attention.agents_text} at {attention.rate:g} decisions/s; "
-            f"caught: a call within {attention.within} decisions",
+            f"caught: a call within {counted(attention.within, 'decision')}",
             [row for row in attention.rows if row.tolerance == tolerance],
             ("call below", lambda row: row.call_at),
             ("until", lambda row: row.release_at),
@@ -26,8 +27,8 @@ def print_attention(attention: Attention) -> None:
             ("measured loss", lambda row: _shown(row.measured_loss, ".1%")),
         )
     print(
-        f"{attention.episodes:,} episodes ({attention.distinct_episodes:,} distinct), "
-        f"{attention.decisions:,} decisions. "
+        f"{counted(attention.episodes, 'episode')} ({attention.distinct_episodes:,} distinct), "
+        f"{counted(attention.decisions, 'decision')}. "
         + (
             "Every episode was judged by margins fitted without it."
             if attention.held_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safemargin.cli.console import print_table
 from safemargin.core.records import PHASES
-from safemargin.core.text import duration
+from safemargin.core.text import counted, duration
 from safemargin.study.forecast import Range, StageCost
 from safemargin.study.planning import CostPlan
 
@@ -79,8 +79,8 @@ def _measured(plan: CostPlan) -> str:
     if plan.pilot_moments == 0:
         text = f"nothing more; the study's own {counts} moments suffice"
     else:
-        noun = "moment" if plan.pilot_moments == 1 else "moments"
-        text = f"{plan.pilot_moments} {noun} in {duration(plan.pilot_seconds)}, nothing is kept"
+        measured = counted(plan.pilot_moments, "moment")
+        text = f"{measured} in {duration(plan.pilot_seconds)}, nothing is kept"
         if plan.study is not None:
             text += f"; with the study's own {counts} moments"
     if plan.interrupted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from safemargin.cli.options import print_json
-from safemargin.core.text import duration
+from safemargin.core.text import counted, duration
 from safemargin.criticality.coalescing import BYTES_PER_STATE
 from safemargin.margins.bounds.conformal import moments_needed
 from safemargin.study.plays import describe_plays
@@ -37,8 +37,9 @@ def show_status(study: Study, *, as_json: bool) -> None:
     print(f"environment  {study.environment['name']}{f' ({given})' if given else ''}")
     print(f"policy       {study.policy['description']} ({study.policy['kind']} scores)")
     print(
-        f"episodes     {status.episodes}; {status.chosen_moments} moments chosen, "
-        f"{status.distinct_moments} distinct, from {status.distinct_episodes} distinct episodes"
+        f"episodes     {status.episodes}; {counted(status.chosen_moments, 'moment')} chosen, "
+        f"{status.distinct_moments} distinct, from "
+        + counted(status.distinct_episodes, "distinct episode")
     )
     if status.distinct_moments < 0.9 * status.chosen_moments:
         print("             the rest are copies: --opening K in a new study gives different starts")
@@ -47,7 +48,7 @@ def show_status(study: Study, *, as_json: bool) -> None:
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")
     print(f"calibration  {_calibration(status.moments['natural'])}")
-    print(f"trials       {status.trials:,} in {status.estimates:,} estimates")
+    print(f"trials       {status.trials:,} in {counted(status.estimates, 'estimate')}")
     if status.without_spread:
         print(
             f"             {status.without_spread:,} sampled ones saw no spread at all: a loss "
@@ -55,9 +56,9 @@ def show_status(study: Study, *, as_json: bool) -> None:
         )
     if status.capped:
         print(
-            f"capped       {status.capped} estimates reached {study.settings.max_trials} trials "
-            f"before ±{study.settings.sampling_error:g} was sure; raise --max-trials or "
-            "--sampling-error in a new study"
+            f"capped       {counted(status.capped, 'estimate')} reached "
+            f"{study.settings.max_trials} trials before ±{study.settings.sampling_error:g} was "
+            "sure; raise --max-trials or --sampling-error in a new study"
         )
     wasted = status.wasted_steps / max(status.simulator_steps, 1)
     print(

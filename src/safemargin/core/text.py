@@ -12,6 +12,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Format a number of things: '1 episode', '2,000 episodes', '3 entries'."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def readable(name: str) -> str:
     """Spell out a proxy's name: log_prob_range → log-probability range."""
     full = {"q": "Q", "prob": "probability", "log-prob": "log-probability"}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.records import Floats
+from safemargin.core.text import counted
 from safemargin.margins.bounds.sample import Booleans, Integers
 from safemargin.margins.bounds.table import Estimand
 from safemargin.monitor.decisions import default_release
@@ -80,7 +81,7 @@ class Attention:
     @property
     def agents_text(self) -> str:
         """How many agents, for people: '1 agent' or '12 agents'."""
-        return "1 agent" if self.agents == 1 else f"{self.agents:,} agents"
+        return counted(self.agents, "agent")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safemargin.core.records import Floats
+from safemargin.core.text import counted
 from safemargin.errors import InvalidInput
 from safemargin.margins.natural_proxies import NaturalProxies
 from safemargin.monitor.reservoir import new_generator
@@ -61,10 +62,12 @@ class Drift:
             )
         if self.fired:
             return (
-                f"after {self.episodes} episodes the proxies no longer fit those the margins were "
-                f"fitted on (evidence {self.evidence:.3g} : 1), so their guarantee is void"
+                f"after {counted(self.episodes, 'episode')} the proxies no longer fit those the "
+                f"margins were fitted on (evidence {self.evidence:.3g} : 1), so their guarantee "
+                "is void"
             )
-        return f"no sign of drift in {self.episodes} episodes (evidence {self.evidence:.3g} : 1)"
+        episodes = counted(self.episodes, "episode")
+        return f"no sign of drift in {episodes} (evidence {self.evidence:.3g} : 1)"
 
 
 class DriftTest:

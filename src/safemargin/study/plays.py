@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from safemargin.core.records import Floats
+from safemargin.core.text import counted
 from safemargin.policies.proxies import single_values
 from safemargin.study.store import Store
 
@@ -69,7 +70,7 @@ def describe_plays(plays: int, moments: int) -> str | None:
     if moments < MANY or plays >= FEW * moments:
         return None
     return (
-        f"{moments:,} moments lie in {plays:,} play{'s' * (plays != 1)}, because episodes that "
+        f"{moments:,} moments lie in {counted(plays, 'play')}, because episodes that "
         "start differently run into the same play: margins will describe only these; in a new "
         "study, a longer --opening (say 400 in Atari games) or --action-choice epsilon-greedy "
         "gives more"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.seeding import Purpose, environment_seed, stream
+from safemargin.core.text import counted
 from safemargin.environments import graph
 from safemargin.environments.ale import is_atari_game
 from safemargin.environments.doctor import experiments
@@ -163,7 +164,7 @@ def count_starts(examination: Examination, simulator: Simulator, starts: int, st
     examination.tried = starts
     distinct = experiments.count_distinct(simulator, begin, explorer, starts, steps)
     examination.distinct = distinct
-    text = f"{starts} starts gave {distinct} different episode{'s' * (distinct != 1)}"
+    text = f"{counted(starts, 'start')} gave {counted(distinct, 'different episode')}"
     if distinct == starts or not examination.environment_deterministic:
         examination.add("ok", text)
         return

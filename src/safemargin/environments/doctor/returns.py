@@ -9,6 +9,7 @@ import numpy as np
 
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
+from safemargin.core.text import counted
 from safemargin.environments.simulator import Simulator
 from safemargin.policies.actions import PolicyActions
 from safemargin.policies.base import Policy, batch_of
@@ -59,12 +60,11 @@ class PlayedReturns:
     def __str__(self) -> str:
         if not self.returns:
             return f"no episode ended within {MOST_STEPS:,} steps, so there is no mean return"
-        count = len(self.returns)
-        text = f"mean return over {count} episode{'s' * (count != 1)}: {self.mean:.4g}"
+        text = f"mean return over {counted(len(self.returns), 'episode')}: {self.mean:.4g}"
         if self.trained:
             text += (
                 f"; the model file remembers {np.mean(self.trained):.4g} from its last "
-                f"{len(self.trained)} training episodes"
+                + counted(len(self.trained), "training episode")
             )
         if self.unlike_training:
             text += (
