@@ -553,3 +553,19 @@ def test_a_reader_that_leaves_early_is_no_finding(words: list[str]) -> None:
     said = process.stderr.read()
     process.stderr.close()
     assert (process.wait(timeout=60), said) == (0, b"")
+
+
+def test_folders_above_the_output_are_made_with_a_word(
+    run: Any, study: Path, tmp_path: Path
+) -> None:
+    parent = tmp_path / "misspelt"
+    note = f"note: the folder {parent} does not exist and will be made"
+    options = ["--natural", "1", "--spread", "0"]
+    status, _, err = run(*collect(parent / "study"), *options)
+    assert (status, err.count(note)) == (0, 1)
+    status, _, err = run(*collect(parent / "study"), *options)
+    assert (status, note in err) == (0, False)
+    deeper = parent / "one" / "two"
+    status, _, err = run("plot", study, "-o", deeper / "figures")
+    assert (status, err.count(f"the folder {deeper} does not exist")) == (0, 1)
+    assert (deeper / "figures").is_dir()

@@ -55,7 +55,7 @@ def test_the_alarm_stays_on() -> None:
     assert "so their guarantee is void" in test.state.why
     calm = DriftTest(summarise(np.arange(100.0)))
     calm.add(50.0)
-    assert calm.state.why.startswith("no sign of drift in 1 episode")
+    assert calm.state.why.startswith("no sign of drift in 1 episode (")
 
 
 def test_ties_are_shared_out() -> None:

@@ -171,6 +171,7 @@ def plot(
     """
     from safemargin.cli.console import study_to_judge
 
+    options.note_new_parents(output)
     with study_to_judge(study) as opened:
         written = opened.plot(output, **vars(fit), picture_format=format)
     options.print_written({"figures": [str(path) for path in written]}, written, as_json=as_json)

@@ -212,6 +212,13 @@ def print_note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr, flush=True)
 
 
+def note_new_parents(output: Path) -> None:
+    """Print a note if an output's folder is missing: it will be made, or its name is mistyped."""
+    missing = [folder for folder in output.parents if not folder.exists()]
+    if missing:
+        print_note(f"the folder {missing[0]} does not exist and will be made")
+
+
 @contextlib.contextmanager
 def on_ctrl_c(said: str) -> Iterator[None]:
     """Have `main` say this, not that the same command continues, when Ctrl-C ends a command."""

@@ -45,6 +45,7 @@ def report(
     from safemargin.cli.console import ProgressBar
     from safemargin.web.report import write_report
 
+    options.note_new_parents(output)
     with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
         written = write_report(opened, output, top=top, progress=progress)
     found = {"report": str(written.path), "notes": list(written.notes)}
@@ -152,6 +153,7 @@ def highlights(
     from safemargin.cli.console import ProgressBar
     from safemargin.replay.highlights import write_highlights
 
+    options.note_new_parents(output)
     with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
         written = write_highlights(
             opened,

@@ -183,6 +183,7 @@ def collect(
     policy = made_with.policy(policy)
     if plan.plan:
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
+    options.note_new_parents(output)
     with ProgressBar() as progress:
         study = sm.Study.create(output, environment, policy, **what, progress=progress)
         study.collect(**size, progress=progress)
