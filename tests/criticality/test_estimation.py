@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from helpers.worlds import (
+    Masked,
     Outcome,
     TableWorld,
     always_first,
@@ -324,3 +325,12 @@ def test_a_lie_that_only_deep_mistakes_tell_is_found_by_repeating_the_worst_tria
     measurer = MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
     with pytest.raises(EnvironmentFault, match="hides state that only mistakes reach"):
         measurer.measure(8)
+
+
+@pytest.mark.parametrize(("step", "legal", "mean"), [(4, 3, 5 / 3), (5, 2, 0.5)])
+def test_one_random_action_under_a_mask_is_exact(step: int, legal: int, mean: float) -> None:
+    first = load_policy(lambda seen: np.tile(np.eye(4)[0], (len(seen), 1)), kind="q")
+    one, two = sm.true_criticality(Masked(), first, step=step, n=[1, 2])
+    assert (one.exact, one.trials, one.half_width) == (True, legal, 0.0)
+    assert one.mean == pytest.approx(mean)
+    assert (two.exact, two.trials) == (False, 48)

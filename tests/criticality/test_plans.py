@@ -54,6 +54,27 @@ def test_nothing_is_enumerated_where_something_else_is_random() -> None:
     assert not planner(gym.spaces.Box(-1, 1, (2,))).plan(1).exact
 
 
+def test_under_a_mask_only_the_first_action_is_enumerated() -> None:
+    mask = np.array([True, False, True])
+    random_actions = RandomActions(gym.spaces.Discrete(3))
+    made = Planner(Settings(), random_actions, (0, 5, 17), enumerable=True, mask=mask)
+    plan = made.plan(1)
+    assert plan.exact
+    assert [random_actions(plan.uniforms(trial)[0], mask) for trial in (0, 1)] == [0, 2]
+    plan.rule.add(0.0)
+    assert not plan.rule.stopped
+    plan.rule.add(0.0)
+    assert plan.rule.stopped
+    assert not made.plan(2).exact
+    drawn = Planner(Settings(), random_actions, (0, 5, 17), enumerable=False, mask=mask)
+    assert not drawn.plan(1).exact
+    # Where it is drawn, the numbers are those of studies made before, and of larger n.
+    for trial in range(4):
+        np.testing.assert_array_equal(
+            drawn.plan(1).uniforms(trial), made.plan(2).uniforms(trial)[:1]
+        )
+
+
 def test_stratified_draws_take_each_action_equally_often_at_each_position() -> None:
     taken = np.array(actions_of(planner(), 8))  # [48, 8]
     for position in range(8):

@@ -56,6 +56,27 @@ class TableWorld(gym.Env[np.ndarray, int]):
         return observation
 
 
+class Masked(gym.Env[np.ndarray, int]):
+    """Actions 0, 2 and 3 are legal at even steps and pay 3, 1 and 0; at odd steps, 0 and 1 are."""
+
+    observation_space = gym.spaces.Box(0, 99, (1,), np.float32)
+    action_space = gym.spaces.Discrete(4)
+    pays: ClassVar = {0: 3.0, 1: 2.0, 2: 1.0, 3: 0.0}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def action_masks(self) -> np.ndarray:
+        return np.array([1, 0, 1, 1] if self.steps % 2 == 0 else [1, 1, 0, 0], dtype=bool)
+
+    def step(self, action: int) -> Any:
+        assert self.action_masks()[action]
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), self.pays[action], self.steps == 20, False, {}
+
+
 def always_first(observations: np.ndarray) -> np.ndarray:
     """Scores of a policy for two actions that always prefers action 0, more so in later states."""
     sure = 1 + observations @ np.arange(observations.shape[1], dtype=np.float32)

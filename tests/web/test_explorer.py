@@ -21,12 +21,14 @@ import pytest
 from helpers.commands import let_ctrl_c_through
 from helpers.fleet_server import wait_until
 from helpers.paths import WORLDS
-from helpers.worlds import always_first, lean, make_branching, make_drawn, make_drawn_lives
+from helpers.worlds import Masked, always_first, lean, make_branching, make_drawn, make_drawn_lives
 
 import safemargin as sm
 import safemargin.web
 from safemargin.cli import main
 from safemargin.core.records import EpisodeKey
+from safemargin.criticality import estimation
+from safemargin.criticality.plans import Planner
 from safemargin.engines.processes import ProcessEngine
 from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recordings
@@ -324,6 +326,35 @@ def test_an_unfinished_study(drawn_study: Path, tmp_path: Path) -> None:
         told = client.get("/api/margins/log_prob_range").json()
         assert told["tables"] == []
         assert "holds no finished moment yet" in told["note"]
+
+
+def first_of_four(observations: np.ndarray) -> np.ndarray:
+    return np.tile(np.eye(4, dtype=np.float32)[0], (len(observations), 1))
+
+
+@pytest.mark.parametrize("made_before", [True, False])
+def test_trials_under_a_mask_are_played_as_they_were_measured(
+    made_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planner(*given: Any, enumerable: bool, mask: Any) -> Planner:
+        """As it was before the actions of n = 1 were enumerated under a mask."""
+        return Planner(*given, enumerable=enumerable and mask is None)
+
+    if made_before:
+        monkeypatch.setattr(estimation, "Planner", planner)
+    settings = {"n_values": (1, 2), "trials": 6}
+    with sm.Study.create(tmp_path, Masked, first_of_four, settings, scores="q") as study:
+        study.collect(2, 0, workers=1)
+        with TestClient(create_app(study), base_url=ADDRESS) as client:
+            moment = client.get("/api/episodes/natural-0-0").json()["moment"]
+            place = f"/api/episodes/natural-0-0/steps/{moment}/whatif"
+            one, two = client.post(place).json()["results"]
+            assert (one["exact"], two["exact"]) == (not made_before, False)
+            assert len(one["losses"]) == (6 if made_before else 3 - moment % 2)
+            for n in (1, 2):
+                client.post(f"{place}/{n}")
+                showing = wait_for(lambda n=n: client.get(f"{place}/{n}").json())
+                assert all(take["repeats"] for take in showing["takes"].values())
 
 
 def test_without_pictures_trials_are_played_all_the_same(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ class MomentMeasurer:
             self.settings,
             runner.random_actions,
             self.keys,
-            enumerable=randomness.none and self.point.snapshot.mask is None,
+            enumerable=randomness.none,
+            mask=self.point.snapshot.mask,
         )
         self._unperturbed: list[Trial] = []
         # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.

@@ -25,7 +25,7 @@ from safemargin.criticality.stopping import (
     StudentRule,
     rule_of_three_minimum,
 )
-from safemargin.policies.actions import RandomActions
+from safemargin.policies.actions import Mask, RandomActions
 
 MAX_ENUMERATED = 100
 """Up to this many action sequences are all taken once, where nothing else is random.
@@ -68,18 +68,28 @@ class Planner:
         keys: tuple[int, ...],
         *,
         enumerable: bool,
+        mask: Mask = None,
     ) -> None:
-        """`keys` identify the moment; `enumerable`: nothing else is random and no mask applies."""
+        """`keys` identify the moment; `enumerable`: nothing else is random; `mask`: that of now."""
         self.settings = settings
         self.width = random_actions.width
         self.keys = keys
         space = random_actions.space
+        self._one_action: Planner | None = None
+        if mask is not None and isinstance(space, gym.spaces.Discrete):
+            # The first action is one of those legal now. Which are legal afterwards is not known
+            # beforehand, so longer sequences cannot be listed.
+            legal = RandomActions(gym.spaces.Discrete(int(np.count_nonzero(mask))))
+            self._one_action = Planner(settings, legal, keys, enumerable=enumerable)
+            enumerable = False
         self.actions = (
             int(space.n) if enumerable and isinstance(space, gym.spaces.Discrete) else None
         )
 
     def plan(self, n: int) -> Plan:
         """Make the plan for n random actions."""
+        if n == 1 and self._one_action is not None:
+            return self._one_action.plan(1)
         settings = self.settings
         if settings.trial_plan == "fixed":
             if self.actions is not None and self.actions**n <= max(settings.trials, MAX_ENUMERATED):

@@ -53,14 +53,18 @@ class TrialPlayer:
         n: int,
         number: int,
         *,
+        exact: bool,
         stop: Callable[[], bool] = lambda: False,
     ) -> PlayedTrial:
-        """Play the trial of that number with n random actions, exactly as it was measured."""
+        """Play the trial of that number with n random actions, exactly as it was measured.
+
+        `exact`: every sequence of actions was measured once (`Estimate.exact`).
+        """
         point = self._go_to(recording, step)
         runner, simulator, settings = self.runner, self.simulator, self.job.settings
         keys = (*recording.episode.key.stream_keys, step)
-        enumerable = self.job.randomness.none and point.snapshot.mask is None
-        planner = Planner(settings, runner.random_actions, keys, enumerable=enumerable)
+        mask = point.snapshot.mask
+        planner = Planner(settings, runner.random_actions, keys, enumerable=exact, mask=mask)
         uniforms = planner.plan(n).uniforms(number)  # [n, width]
         streams = trial_streams(settings.seed, self.job.randomness, keys, number)
         simulator.restore(point.snapshot)

@@ -284,7 +284,12 @@ class WhatIfs:
         player, what_if = self._player, showing.what_if
         for role, number in what_if.roles(showing.n).items():
             take = player.play(
-                what_if.recording, what_if.step, showing.n, number, stop=self._closed.is_set
+                what_if.recording,
+                what_if.step,
+                showing.n,
+                number,
+                exact=what_if.measured[showing.n].estimate.exact,
+                stop=self._closed.is_set,
             )
             if self._closed.is_set():
                 return
