@@ -114,6 +114,14 @@ class Moment:
     step: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MomentFeatures:
+    """What the policy's network made of the last observations before a moment."""
+
+    moment: Moment
+    hidden: npt.NDArray[np.float32]  # [lags, width] the last hidden layer, then a value if any
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The true criticality c*(t, n) of one moment (Algorithm 1)."""

@@ -23,6 +23,7 @@ from safemargin.errors import EnvironmentFault
 from safemargin.policies.actions import PolicyActions, RandomActions
 from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.policies.batching import ask
+from safemargin.policies.features import LAGS, with_value
 from safemargin.policies.proxies import Proxy, proxy_at, proxy_values
 
 
@@ -32,6 +33,8 @@ class Point:
 
     snapshot: Snapshot
     memory: Memory
+    hidden: npt.NDArray[np.float32] | None = None  # [lags, width]
+    """The policy's hidden layer here and a few steps before (`LAGS`); None if it shows none."""
 
 
 class Runner:
@@ -144,7 +147,7 @@ class Runner:
         EnvironmentFault if the replay does not give the recorded rewards and scores.
         """
         memory = self.policy.initial_memory(1)
-        unwatched = sum(map(len, earlier_lives)) + step - self.simulator.looks_back
+        unwatched = sum(map(len, earlier_lives)) + step - self.simulator.looks_back - max(LAGS)
         replay = Replay(
             self.simulator,
             episode,
@@ -153,14 +156,20 @@ class Runner:
             unwatched=unwatched if memory is None else 0,
         )
         observation = replay.begin()
-        for _ in range(step):
+        at = [max(step - lag, 0) for lag in LAGS]
+        hidden: dict[int, npt.NDArray[np.float32]] = {}
+        for position in range(step):
+            if position in at:
+                hidden[position] = self._hidden(observation, memory)
             if memory is not None:
                 _, memory = self._scores(observation, memory)
             observation = replay.advance().observation
         row, _ = self._scores(observation, memory)
         if not np.array_equal(row, episode.scores[step]):
             raise _diverged(episode, step)
-        return Point(self.simulator.save(), memory)
+        hidden[step] = self._hidden(observation, memory)
+        seen = np.stack([hidden[position] for position in at])
+        return Point(self.simulator.save(), memory, seen if seen.size else None)
 
     def repeats(
         self,
@@ -264,6 +273,9 @@ class Runner:
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
         scores, memory = ask(self.policy, batch_of([observation]), memory)
         return scores[0], memory
+
+    def _hidden(self, observation: Any, memory: Memory) -> npt.NDArray[np.float32]:
+        return with_value(self.policy.features(batch_of([observation]), memory))[0]
 
 
 def _diverged(episode: Episode, step: int) -> EnvironmentFault:

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Moment
+from safemargin.core.records import (
+    Array,
+    Episode,
+    EpisodeKey,
+    Measurement,
+    Moment,
+    MomentFeatures,
+)
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.rollouts import Runner
@@ -56,14 +63,23 @@ class MomentTask:
     """The actions of the earlier lives of the same game."""
 
 
-Task = EpisodeTask | MomentTask
+@dataclass(frozen=True, slots=True)
+class FeaturesTask:
+    """Only look at a moment: what the policy's network makes of the observations before it."""
+
+    episode: Episode
+    moment: Moment
+    earlier_lives: tuple[Array, ...] = ()
+
+
+Task = EpisodeTask | MomentTask | FeaturesTask
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A finished part of a task: the episodes of a game, or a moment measured for one n."""
+    """A finished part of a task: the episodes of a game, or what was found out at a moment."""
 
-    result: list[Episode] | tuple[Moment, Measurement]
+    result: list[Episode] | tuple[Moment, Measurement] | MomentFeatures
     seconds: float
 
 
@@ -100,6 +116,12 @@ class Worker:
         if isinstance(task, EpisodeTask):
             yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
             return
+        if isinstance(task, FeaturesTask):
+            point = self.runner.go_to(task.episode, task.moment.step, task.earlier_lives)
+            if point.hidden is not None:
+                seconds = time.perf_counter() - began
+                yield Piece(MomentFeatures(task.moment, point.hidden), seconds)
+            return
         measurer = MomentMeasurer(
             self.runner,
             task.episode,
@@ -107,6 +129,8 @@ class Worker:
             self.randomness,
             earlier_lives=task.earlier_lives,
         )
+        if measurer.point.hidden is not None:
+            yield Piece(MomentFeatures(task.moment, measurer.point.hidden), 0.0)
         measurements = measurer.measure(*task.n_values)
         # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began

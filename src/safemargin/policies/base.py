@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +26,15 @@ Memory = tuple[npt.NDArray[Any], ...] | None
 
 Observations = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
 """A batch: an array [batch, ...], or for Dict spaces one such array per key."""
+
+
+class Features(NamedTuple):
+    """Scores, and what the network made of the observations on the way to them."""
+
+    scores: npt.NDArray[np.float32]  # [batch, actions] or as `ScoreKind` says
+    memory: Memory
+    hidden: npt.NDArray[np.float32]  # [batch, width] the last hidden layer; width 0 without one
+    value: npt.NDArray[np.float32] | None = None  # [batch] the critic's estimate of the return
 
 
 class NotNormalised(UserWarning):
@@ -51,6 +60,11 @@ class Policy(ABC):
         self, observations: Observations, memory: Memory = None
     ) -> tuple[npt.NDArray[np.float32], Memory]:
         """Return the scores for a batch, and the memory after it."""
+
+    def features(self, observations: Observations, memory: Memory = None) -> Features:
+        """Return the scores and, where the policy can tell, its last hidden layer and a value."""
+        scores, after = self.scores(observations, memory)
+        return Features(scores, after, np.zeros((len(scores), 0), np.float32))
 
     def initial_memory(self, batch: int) -> Memory:
         """Return the memory at the start of an episode."""

@@ -17,8 +17,8 @@ import gymnasium as gym
 import numpy as np
 
 from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean
-from safemargin.policies.base import Memory, NotNormalised, Observations, ScoreKind
-from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
+from safemargin.policies.base import Features, Memory, NotNormalised, Observations, ScoreKind
+from safemargin.policies.batching import BatchedPolicy, batch_size, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
 from safemargin.policies.loading import NO_STATISTICS
 from safemargin.policies.normalisation import (
@@ -34,7 +34,7 @@ try:
 except ImportError as error:
     raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
 
-from safemargin.policies.torch import module_identity, one_thread
+from safemargin.policies.torch import last_hidden, layers_watched, module_identity, one_thread
 
 ALGORITHMS: dict[str, tuple[str, str]] = {
     "a2c": ("stable_baselines3", "A2C"),
@@ -183,20 +183,34 @@ class Sb3Policy(BatchedPolicy):
         layers, _, hidden = self.policy.lstm_hidden_state_shape
         return tuple(np.zeros((batch, layers, hidden), np.float32) for _ in range(2))
 
-    def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
+    def evaluate_features(self, observations: Observations, memory: Memory) -> Features:
+        with layers_watched(self.policy) as seen:
+            scores, after = self.evaluate(observations, memory)
+        value = None
+        if self.kind in ("logits", "gaussian") and not self.recurrent:
+            inputs = self._inputs(observations)
+            with torch.no_grad(), one_thread():
+                value = self.policy.predict_values(inputs).reshape(-1).cpu().numpy()
+        return Features(scores, after, last_hidden(seen, batch_size(observations)), value)
+
+    def _inputs(self, observations: Observations) -> Any:
+        """Return the network's input: normalised, as tensors of their own."""
         if self.normalisation is not None:
             observations = self.normalisation(observations)
+        inputs, _ = self.policy.obs_to_tensor(observations)
+        # Copies: kernels may treat memory that begins at an odd address differently.
+        if isinstance(inputs, dict):
+            return {key: tensor.clone() for key, tensor in inputs.items()}
+        return inputs.clone()
+
+    def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
         with torch.no_grad(), one_thread():
             if self.kind == "actions":
+                if self.normalisation is not None:
+                    observations = self.normalisation(observations)
                 actions, _ = self.policy.predict(observations, deterministic=True)
                 return actions.reshape(len(actions), -1), None
-            inputs, _ = self.policy.obs_to_tensor(observations)
-            # Copies: kernels may treat memory that begins at an odd address differently.
-            inputs = (
-                {key: tensor.clone() for key, tensor in inputs.items()}
-                if isinstance(inputs, dict)
-                else inputs.clone()
-            )
+            inputs = self._inputs(observations)
             if self.kind == "q":
                 return self._q_values(inputs).cpu().numpy(), None
             if self.recurrent:

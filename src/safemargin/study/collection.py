@@ -106,7 +106,11 @@ def _measure(
     total = len(moments) * len(settings.n_values)
     progress.stage("criticality", total=total, done=total - sum(len(left) for _, left in todo))
     for moment, measurement, seconds in measure_moments(
-        engine, todo, episode_of=store.episode, actions_of=store.actions
+        engine,
+        todo,
+        episode_of=store.episode,
+        actions_of=store.actions,
+        keep_features=store.add_features,
     ):
         store.add_measurement(moment, measurement, seconds=seconds)
         progress.advance(measurement.steps)

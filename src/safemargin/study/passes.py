@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Moment
+from safemargin.core.records import (
+    Array,
+    Episode,
+    EpisodeKey,
+    Measurement,
+    Moment,
+    MomentFeatures,
+)
 from safemargin.core.settings import Settings
-from safemargin.engines import Engine, EpisodeTask, MomentTask
+from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask
 from safemargin.errors import StudyIncomplete
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
 
@@ -86,7 +93,7 @@ class Episodes:
 def run_games(engine: Engine, games: Iterable[EpisodeKey]) -> Iterator[tuple[list[Episode], float]]:
     """Pass 1: run games; yield the episodes of each as it finishes, and its worker seconds."""
     for piece in engine.run(map(EpisodeTask, games)):
-        if isinstance(piece.result, tuple):
+        if not isinstance(piece.result, list):
             raise TypeError("an episode task gave a measurement")
         yield piece.result, piece.seconds
 
@@ -109,22 +116,46 @@ def measure_moments(
     *,
     episode_of: Callable[[EpisodeKey], Episode],
     actions_of: Callable[[EpisodeKey], Array],
+    keep_features: Callable[[MomentFeatures], object] = lambda features: None,
 ) -> Iterator[tuple[Moment, Measurement, float]]:
-    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds."""
+    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds.
+
+    `keep_features` is given what the policy's network made of the observations before a moment.
+    """
     tasks = (
-        MomentTask(
-            episode_of(moment.episode),
-            moment,
-            n_values,
-            tuple(
-                actions_of(replace(moment.episode, life=life))
-                for life in range(moment.episode.life)
-            ),
-        )
+        MomentTask(episode_of(moment.episode), moment, n_values, earlier_lives(moment, actions_of))
         for moment, n_values in todo
     )
     for piece in engine.run(tasks):
         if isinstance(piece.result, list):
             raise TypeError("a moment task gave episodes")
+        if isinstance(piece.result, MomentFeatures):
+            keep_features(piece.result)
+            continue
         moment, measurement = piece.result
         yield moment, measurement, piece.seconds
+
+
+def look_at_moments(
+    engine: Engine,
+    moments: Iterable[Moment],
+    *,
+    episode_of: Callable[[EpisodeKey], Episode],
+    actions_of: Callable[[EpisodeKey], Array],
+) -> Iterator[MomentFeatures]:
+    """Go to moments once more, only for what the policy's network makes of them."""
+    tasks = (
+        FeaturesTask(episode_of(moment.episode), moment, earlier_lives(moment, actions_of))
+        for moment in moments
+    )
+    for piece in engine.run(tasks):
+        if not isinstance(piece.result, MomentFeatures):
+            raise TypeError("a features task gave something else")
+        yield piece.result
+
+
+def earlier_lives(moment: Moment, actions_of: Callable[[EpisodeKey], Array]) -> tuple[Array, ...]:
+    """Return the actions of the lives before a moment's own, in the same game."""
+    return tuple(
+        actions_of(replace(moment.episode, life=life)) for life in range(moment.episode.life)
+    )

@@ -9,6 +9,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from safemargin.core.records import (
     Array,
     Episode,
@@ -197,6 +200,20 @@ class StoreReader:
         """Return all selected moments, by phase, number and life."""
         rows = self._query("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
         return [Moment(EpisodeKey(*row[:3]), row[3]) for row in rows]
+
+    def has_features_table(self) -> bool:
+        """Whether the study was made by a version that records features."""
+        sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'moment_features'"
+        return bool(self._query(sql))
+
+    def features(self) -> dict[EpisodeKey, npt.NDArray[np.float32]]:
+        """Return the hidden layer before each moment that was looked at, [lags, width]."""
+        if not self.has_features_table():
+            return {}
+        rows = self._query(
+            "SELECT phase, episode, life, hidden FROM moment_features ORDER BY 1, 2, 3"
+        )
+        return {EpisodeKey(*row[:3]): unpack(row[3]) for row in rows}
 
     def looks_at_n(self, proxy: str) -> bool:
         """Return whether a proxy has one value for each n."""

@@ -5,7 +5,20 @@ from __future__ import annotations
 FORMAT = 2
 """The version of the schema, stored as the entry `format` of the table `meta`."""
 
-SCHEMA = """
+FEATURES_TABLE = """
+CREATE TABLE moment_features (          -- for learned proxies; see policies.features
+    phase TEXT NOT NULL,
+    episode INTEGER NOT NULL,
+    life INTEGER NOT NULL,
+    hidden BLOB NOT NULL,               -- [lags, width]
+    PRIMARY KEY (phase, episode, life)
+) WITHOUT ROWID;
+"""
+"""The table for learned proxies; studies made by earlier versions get it when it is needed."""
+
+SCHEMA = (
+    FEATURES_TABLE
+    + """
 CREATE TABLE meta (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL                 -- JSON
@@ -83,3 +96,4 @@ CREATE VIEW tuples AS
     JOIN moment_proxies USING (phase, episode, life)
     WHERE moment_proxies.n = 0 OR moment_proxies.n = estimates.n;
 """
+)

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.read_only import open_read_only
-from safemargin.core.records import Episode, Measurement, Moment, Phase
+from safemargin.core.records import Episode, Measurement, Moment, MomentFeatures, Phase
 from safemargin.errors import StudyError, StudyExists
 from safemargin.study.blobs import pack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.folders import held, put_in_place
 from safemargin.study.reading import StoreReader
-from safemargin.study.schema import FORMAT, SCHEMA
+from safemargin.study.schema import FEATURES_TABLE, FORMAT, SCHEMA
 
 DATABASE = "study.db"
 ENTRIES = (
@@ -175,6 +175,14 @@ class Store(StoreReader):
                     columns = [0] if values.ndim == 1 else n_values
                     for n, value in zip(columns, at_step, strict=True):
                         self._insert("moment_proxies", *key, name, n, float(value))
+
+    def add_features(self, features: MomentFeatures) -> None:
+        """Write what the policy's network made of a moment."""
+        with self._transaction():
+            if not self.has_features_table():  # a study made by an earlier version
+                self._query(FEATURES_TABLE)
+            key = astuple(features.moment.episode)
+            self._insert("moment_features", *key, pack(features.hidden))
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""
