@@ -1,7 +1,8 @@
 """margins.json: plain, versioned and self-describing; written atomically, checked when read.
 
 Version 2 added 'estimand', which says which loss is bounded, and null in 'upper' where the data
-allow no bound. Version 3 added 'natural_proxies', the distribution of the proxy (or null).
+allow no bound. Version 3 added 'natural_proxies', the distribution of the proxy (or null). Version
+4 added 'probe', the model behind a learned proxy (or null), and 'test_vectors'.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from safemargin.core.files import written_whole
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, MarginsFileError
 from safemargin.margins.bounds.table import Bound
+from safemargin.margins.learned.probe import Probe
 from safemargin.margins.natural_proxies import NaturalProxies
 
 FORMAT = "safemargin-margins"
-VERSION = 3
-VERSIONS = (1, 2, 3)
+VERSION = 4
+VERSIONS = (1, 2, 3, 4)
 """The versions that can be read."""
 README = (
     "To look up the safety margin of a proxy value p at a tolerance z (in reward units), take the "
@@ -40,7 +42,11 @@ README = (
     "expected loss if 'estimand' is 'mean', and the loss of one run if it is 'single-run'; "
     "details.guarantee says how far it can be relied on. 'natural_proxies' holds order statistics "
     "of the proxy at one random decision of each of 'count' episodes; if live values differ in "
-    "distribution, the guarantee no longer applies."
+    "distribution, the guarantee no longer applies. If 'probe' is not null, it computes the proxy "
+    "from the policy's hidden layer and scores; arrays are base64 of little-endian numbers. If "
+    "'method' is 'granted', 'upper' holds the tolerances at which a margin is granted, and "
+    "details.guarantee says what is promised about it. Each of the 'test_vectors' holds a proxy, a "
+    "tolerance and the margin that a correct look-up returns."
 )
 
 
@@ -101,6 +107,7 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
     document = _Document(data, source)
     version = document.check_version()
     natural = data.get("natural_proxies") if version > 2 else None
+    probe = data.get("probe") if version > 3 else None
     try:
         n_values = document.entry("n_values", list)
         looks_at_n = document.entry("looks_at_n", bool)
@@ -116,6 +123,7 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
             estimand=document.entry("estimand", str) if version > 1 else "mean",
         )
         natural_proxies = None if natural is None else NaturalProxies.from_dict(natural)
+        learned = None if probe is None else Probe.from_dict(probe)
     except (InvalidInput, OverflowError, TypeError) as error:
         document.fail(str(error))
     for name, key in (("policy", "identity"), ("policy", "kind"), ("environment", "identity")):
@@ -128,6 +136,7 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
     return {
         "bound": bound,
         "natural_proxies": natural_proxies,
+        "probe": learned,
         "proxy": document.entry("proxy", str),
         "environment": document.entry("environment", dict),
         "policy": document.entry("policy", dict),

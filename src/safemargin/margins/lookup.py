@@ -25,6 +25,7 @@ from safemargin.margins.file import (
     read_document,
     write_document,
 )
+from safemargin.margins.learned.probe import Probe
 from safemargin.margins.natural_proxies import NaturalProxies
 
 Above = Literal["zero", "nearest", "error"]
@@ -60,6 +61,8 @@ class Margins:
     """How much was measured: natural and spread moments, trials, …"""
     natural_proxies: NaturalProxies | None = None
     """The distribution of the proxy, for detecting drift; None if it is unknown."""
+    probe: Probe | None = None
+    """The model behind a learned proxy, with which a monitor computes it; None for others."""
     created_by: str = "safemargin.fit_margins"
     """The command or function that made these margins."""
     safemargin_version: str = __version__
@@ -181,6 +184,8 @@ class Margins:
             "natural_proxies": (
                 None if self.natural_proxies is None else self.natural_proxies.to_dict()
             ),
+            "probe": None if self.probe is None else self.probe.to_dict(),
+            "test_vectors": self.test_vectors(),
         }
 
     @classmethod
@@ -191,6 +196,20 @@ class Margins:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write margins.json atomically (a temporary file, then a rename)."""
         return write_document(Path(path), self.to_dict())
+
+    def test_vectors(self) -> list[dict[str, Any]]:
+        """Return proxies and tolerances with their margins: what other programs must find, too."""
+        finite = self.bound.upper[np.isfinite(self.bound.upper)]
+        levels = np.unique(np.quantile(finite, [0.1, 0.5, 0.9])) if finite.size else np.array([1.0])
+        places = np.linspace(0, self.bound.bins - 1, 9).astype(int)
+        vectors = []
+        for index in places:
+            column = self.bound.grid[:, index]
+            proxy = column.tolist() if self.bound.looks_at_n else float(column[0])
+            for level in np.maximum(levels, 0).tolist():
+                found = self.lookup(proxy, level)
+                vectors.append({"proxy": proxy, "tolerance": level, "margin": found.margin})
+        return vectors
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Margins:

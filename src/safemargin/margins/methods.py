@@ -7,6 +7,7 @@
 | boosted | gradient-boosted percentiles (scikit-learn), calibrated alike | C_n |
 | tolerance | binomial upper limit on the percentile in a forward window | C_n |
 | paper | percentile of a 2d kernel density | each loss by itself |
+| granted | cuts of the proxy's range, a promise about the margin itself | failing margins |
 
 C_n is the largest loss over all n' ≤ n.
 """
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.boosted import fit_boosted
 from safemargin.margins.bounds.calibrated import fit_calibrated
+from safemargin.margins.bounds.granted import fit_granted
 from safemargin.margins.bounds.isotonic import fit_isotonic
 from safemargin.margins.bounds.paper import fit_paper
 from safemargin.margins.bounds.sample import Options, Sample
@@ -36,6 +38,7 @@ METHODS: dict[str, Callable[[Sample, Options], Bound]] = {
     "boosted": fit_boosted,
     "tolerance": fit_tolerance,
     "paper": fit_paper,
+    "granted": fit_granted,
 }
 """Name → fitter; `safemargin.margins.bounds` says how to add one."""
 

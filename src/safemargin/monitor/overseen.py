@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from safemargin.core.records import Array
 from safemargin.core.seeding import plain_generator
@@ -18,6 +19,7 @@ from safemargin.monitor.monitor import Monitor
 from safemargin.policies import load_policy
 from safemargin.policies.actions import Mask, PolicyActions
 from safemargin.policies.base import Memory, batch_of
+from safemargin.policies.features import with_value
 
 Env = gym.Env[Any, Any]
 
@@ -77,16 +79,26 @@ class _Agent:
         if options.get("seed") is not None and self._game_goes_on:
             self.monitor.end_episode(counted=False)
         observation, info = self.env.reset(**options)
+        self.monitor.begin_episode()
         self._memory = self.policy.initial_memory(1)
         return observation, info
 
     def ask(self, observation: Any, info: dict[str, Any], step: int) -> Question:
         """Return what the agent would do here, and the monitor's verdict on it."""
-        scores, self._memory = self.policy.scores(batch_of([observation]), self._memory)
-        row = scores[0]
+        row, hidden = self._look(observation)
         mask = self._mask(info) if self.policy.uses_mask else None
         proposed = self._choose(row, self._generator, mask)
-        return Question(observation, row, self.monitor.step(row), proposed, step)
+        return Question(observation, row, self.monitor.step(row, hidden), proposed, step)
+
+    def _look(self, observation: Any) -> tuple[npt.NDArray[np.float32], Any]:
+        """Return the policy's scores and, if the monitor needs them, its features."""
+        batch = batch_of([observation])
+        if not self.monitor.needs_features:
+            scores, self._memory = self.policy.scores(batch, self._memory)
+            return scores[0], None
+        found = self.policy.features(batch, self._memory)
+        self._memory = found.memory
+        return found.scores[0], with_value(found)[0]
 
     def end(self) -> None:
         """End the episode; while a game has lives left, it is not over for the monitor."""

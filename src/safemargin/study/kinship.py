@@ -8,7 +8,7 @@ never judged or calibrated on a group that it was trained on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,25 +22,43 @@ FEWEST_ROWS = 8
 Hashes = npt.NDArray[np.uint64]
 
 
-def kin_groups(
+@dataclass(frozen=True, eq=False)
+class Kinship:
+    """Which moments belong together."""
+
+    groups: npt.NDArray[np.int64]  # [moments] −1 for those that are for training only
+    kin: npt.NDArray[np.int64]  # [pairs, 2] a moment for training only, and a group it is near to
+
+
+def find_kin(
     scores: Sequence[npt.NDArray[np.float32]],  # of each moment's episode, [steps, …]
     steps: Sequence[int],  # of each moment
-    labels: Sequence[object],  # moments with equal labels belong together anyway
+    games: Sequence[object],  # moments of one game belong together anyway
+    training_only: npt.NDArray[np.bool_],  # [moments]
     reach: int,
-) -> npt.NDArray[np.int64]:
-    """Return a group number per moment, [moments].
+) -> Kinship:
+    """Group moments that share a game, or lie within `reach` steps of one another on one play.
 
-    Two moments share a group if their labels are equal, or if one lies on the play of the other's
-    episode within `reach` steps of the other, or if a third one links them.
+    Moments that are for training only link no others: however many there are, the groups of the
+    rest stay as they are.
     """
+    own = ~training_only
     joined = _Sets(len(steps))
+    links: set[tuple[int, int]] = set()
+
+    def link(one: int, other: int) -> None:
+        if own[one] and own[other]:
+            joined.join(one, other)
+        elif own[one] or own[other]:
+            links.add((other, one) if own[one] else (one, other))
+
     first: dict[object, int] = {}
-    for moment, label in enumerate(labels):
-        joined.join(first.setdefault(label, moment), moment)
+    for moment, game in enumerate(games):
+        link(first.setdefault(game, moment), moment)
     every = [_window_hashes(rows) for rows in scores]  # each [steps], 0 where nothing can be told
     owner = np.repeat(np.arange(len(every)), [len(one) for one in every])
-    position = np.concatenate([np.arange(len(one)) for one in every]) if every else owner
-    hashes = np.concatenate(every) if every else np.zeros(0, np.uint64)
+    position = np.concatenate([np.arange(len(one)) for one in every])
+    hashes = np.concatenate(every)
     near = np.abs(position - np.asarray(steps)[owner]) <= reach
     kept = np.flatnonzero(near & (hashes != 0))
     order = kept[np.argsort(hashes[kept], kind="stable")]
@@ -48,13 +66,14 @@ def kin_groups(
     for moment, step in enumerate(steps):
         sign = every[moment][step]
         if sign:
-            low, high = (
-                np.searchsorted(ordered, sign, "left"),
-                np.searchsorted(ordered, sign, "right"),
-            )
-            for other in np.unique(owner[order[low:high]]):
-                joined.join(moment, int(other))
-    return joined.numbers()
+            low, high = (np.searchsorted(ordered, sign, side) for side in ("left", "right"))
+            for other in np.unique(owner[order[low:high]]).tolist():
+                link(moment, other)
+    numbers = joined.numbers()
+    groups = np.full(len(steps), -1, np.int64)
+    groups[own] = np.unique(numbers[own], return_inverse=True)[1].reshape(-1)
+    pairs = sorted({(label, int(groups[moment])) for label, moment in links})
+    return Kinship(groups, np.array(pairs, np.int64).reshape(-1, 2))
 
 
 def _window_hashes(rows: npt.NDArray[np.float32]) -> Hashes:
@@ -90,12 +109,10 @@ class _Sets:
         self._parent = list(range(count))
 
     def _root(self, item: int) -> int:
-        path = [item]
-        while self._parent[path[-1]] != path[-1]:
-            path.append(self._parent[path[-1]])
-        for below, above in pairwise(path):
-            self._parent[below] = path[-1] if above != path[-1] else above
-        return path[-1]
+        while self._parent[item] != item:
+            self._parent[item] = self._parent[self._parent[item]]
+            item = self._parent[item]
+        return item
 
     def join(self, one: int, other: int) -> None:
         self._parent[self._root(one)] = self._root(other)

@@ -33,7 +33,7 @@ _TOTALS = {
     "chosen_moments": "COUNT(*) FROM moments",
     # Moments with equal proxies are almost certainly the same state reached again.
     "distinct_moments": "COUNT(DISTINCT looks) FROM (SELECT group_concat(value, ' ') AS looks "
-    "FROM moment_proxies GROUP BY phase, episode, life)",
+    "FROM moment_proxies WHERE proxy <> 'learned' GROUP BY phase, episode, life)",
     "distinct_episodes": "COUNT(DISTINCT fingerprint) FROM moments "
     "JOIN episodes USING (phase, episode, life)",
     "estimates": "COUNT(*) FROM estimates",
@@ -140,6 +140,10 @@ class StoreReader:
     def actions(self, key: EpisodeKey) -> Array:
         """Return the recorded actions of one episode."""
         return unpack(self._of_episode("actions", key)[0])
+
+    def scores(self, key: EpisodeKey) -> npt.NDArray[np.float32]:
+        """Return the recorded scores of one episode, [steps, …]."""
+        return unpack(self._of_episode("scores", key)[0])
 
     def rewards(self, key: EpisodeKey) -> Floats:
         """Return the recorded rewards of one episode."""

@@ -19,8 +19,17 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.read_only import open_read_only
-from safemargin.core.records import Episode, Measurement, Moment, MomentFeatures, Phase
+from safemargin.core.records import (
+    Episode,
+    EpisodeKey,
+    Floats,
+    Measurement,
+    Moment,
+    MomentFeatures,
+    Phase,
+)
 from safemargin.errors import StudyError, StudyExists
+from safemargin.margins.learned.probe import LEARNED
 from safemargin.study.blobs import pack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.folders import held, put_in_place
@@ -171,6 +180,8 @@ class Store(StoreReader):
                 key = astuple(moment.episode)
                 self._insert("moments", *key, moment.step)
                 for name, values in episode.proxies.items():
+                    if name == LEARNED:  # its models have seen the episode; see `set_learned`
+                        continue
                     at_step = np.atleast_1d(values[moment.step])
                     columns = [0] if values.ndim == 1 else n_values
                     for n, value in zip(columns, at_step, strict=True):
@@ -183,6 +194,26 @@ class Store(StoreReader):
                 self._query(FEATURES_TABLE)
             key = astuple(features.moment.episode)
             self._insert("moment_features", *key, pack(features.hidden))
+
+    def set_learned(self, learned: Any, values: Mapping[EpisodeKey, float]) -> None:
+        """Replace the study's learned proxy: what describes it, and its value at each moment.
+
+        The values come from models that have not seen the moment; None removes the proxy.
+        """
+        with self._transaction():
+            for table in ("moment_proxies", "episode_proxies"):
+                self._query(f"DELETE FROM {table} WHERE proxy = ?", LEARNED)
+            for key, value in values.items():
+                self._insert("moment_proxies", *astuple(key), LEARNED, 0, value)
+            names = [name for name in self.meta("proxies") if name != LEARNED]
+            names += [LEARNED] * (learned is not None)
+            for name, entry in (("proxies", names), (LEARNED, learned)):
+                self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(entry))
+
+    def add_learned_trace(self, key: EpisodeKey, values: Floats) -> None:
+        """Write the learned proxy along one episode, [steps]."""
+        with self._transaction():
+            self._insert("episode_proxies", *astuple(key), LEARNED, pack(values))
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""

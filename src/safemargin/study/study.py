@@ -20,6 +20,7 @@ from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_yo
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.fitting import margins_from_sample
+from safemargin.margins.learned.probe import LEARNED
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.policies.base import ScoreKind
@@ -28,6 +29,19 @@ from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
 from safemargin.study.creation import study_entries
 from safemargin.study.export import export_steps, export_tuples
+from safemargin.study.learning import (
+    Learned,
+    check_learning,
+    learn,
+    relearner,
+    stored_probe,
+)
+from safemargin.study.lessons import (
+    add_missing_features,
+    collect_labels,
+    lacks_features,
+    refuse_labels,
+)
 from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_mixing
 from safemargin.study.signing import SIGNATURE, sign_again, signature
@@ -218,6 +232,46 @@ class Study:
             )
         return self.status()
 
+    def learn(
+        self,
+        *,
+        labels: int = 0,
+        tolerance: float | None = None,
+        confidence: float = 0.95,
+        workers: int | None = None,
+        engine: EngineName | None = None,
+        address: str | None = None,
+        gpus_per_worker: float = 0.0,
+        progress: Progress | None = None,
+    ) -> Learned:
+        """Learn a proxy from the measured moments, and store it as 'learned'.
+
+        `labels` collects cheap labels first, until there are this many: natural moments of other
+        games with few trials, for training only. Models are compared by the margins they grant at
+        `tolerance` (None: three that tell moments apart). The proxy is stored only if it grants
+        more than the others do. `workers` to `gpus_per_worker` are as in `collect`.
+        """
+        check_learning(labels, tolerance)
+        options: dict[str, Any] = {
+            "workers": workers,
+            "address": address,
+            "gpus_per_worker": gpus_per_worker,
+        }
+        check_engine(engine, **options)
+        self._enough(None)
+        progress = progress or Silence()
+
+        def open_engine(settings: Settings) -> contextlib.AbstractContextManager[Engine]:
+            return contextlib.closing(make_engine(self._parts.job(settings), engine, **options))
+
+        if labels:
+            collect_labels(self.store, open_engine, labels, progress)
+        with self.store.writing():
+            if lacks_features(self.store):
+                with open_engine(self.settings) as chosen:
+                    add_missing_features(self.store, chosen, progress)
+            return learn(self.store, self.settings, tolerance, confidence, progress)
+
     def open_engine(
         self, name: EngineName | None = None, **options: Any
     ) -> contextlib.AbstractContextManager[Engine]:
@@ -284,6 +338,7 @@ class Study:
                 **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
                 "trials": int(tuples.trials.sum()),
             },
+            "probe": stored_probe(self.store) if tuples.proxy == LEARNED else None,
             "created_by": f"safemargin fit, safemargin {__version__}",
         }
         return margins_from_sample(
@@ -307,8 +362,12 @@ class Study:
     ) -> Validation:
         """Check whether held-out moments stay under the bound as often as promised."""
         tuples = self._enough(proxy, estimand)
+        relearn = None
+        if tuples.proxy == LEARNED:  # the model is learned anew for each fold
+            relearn = relearner(self.store, self.settings, tuples, confidence)
         return validate_tuples(
             tuples,
+            relearn=relearn,
             estimand=estimand,
             confidence=confidence,
             method=method,
@@ -391,6 +450,7 @@ class Study:
     # -- inside --------------------------------------------------------------------------------
 
     def _enough(self, proxy: str | None, estimand: Estimand = "mean") -> Tuples:
+        refuse_labels(self.store)
         tuples = self.tuples(proxy, estimand=estimand)
         if len(tuples) == 0:
             raise StudyIncomplete(

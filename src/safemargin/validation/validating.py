@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.records import Tuples
+from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest
 from safemargin.margins.bounds.sample import Booleans, Sample
@@ -22,6 +22,7 @@ from safemargin.validation.gaps import GapError, gap_error
 from safemargin.validation.heldout import (
     ChainRow,
     CoverageRow,
+    Relearn,
     chain_rows,
     coverage_rows,
     hold_out,
@@ -104,6 +105,7 @@ def validate_sample(
     train_share: float = 0.8,
     tolerances: Sequence[float] | None = None,
     alpha: float = 0.95,
+    relearn: Relearn | None = None,
     **options: Any,
 ) -> Validation:
     """Tables I and III as in the paper, and five-fold cross-validation of the whole fit.
@@ -116,7 +118,7 @@ def validate_sample(
     drop_highest = float(options.get("drop_highest", 0.05))
     train = _first_share(whole, train_share)  # [rows]
     coverage = table_one(whole, train, confidence, method, options)
-    found = hold_out(whole, method=method, confidence=confidence, **options)
+    found = hold_out(whole, method=method, confidence=confidence, relearn=relearn, **options)
     if tolerances is None:
         tolerances = typical_tolerances(found.upper)
     first = whole.first_runs
@@ -143,10 +145,27 @@ def validate_sample(
     )
 
 
-def validate_tuples(tuples: Tuples, *, estimand: Estimand = "mean", **options: Any) -> Validation:
+def validate_tuples(
+    tuples: Tuples,
+    *,
+    estimand: Estimand = "mean",
+    relearn: Relearn | None = None,
+    **options: Any,
+) -> Validation:
     """`validate` for the moments of a study; the options are the same."""
     order = np.lexsort((tuples.lives, tuples.indices, tuples.phases))  # collection order
-    return validate_sample(Sample.from_tuples(tuples, estimand, moments=order), **options)
+
+    def in_order(seen: Booleans) -> Floats:
+        assert relearn is not None
+        whole = np.zeros(len(order), dtype=bool)
+        whole[order] = seen
+        return relearn(whole)[order]
+
+    return validate_sample(
+        Sample.from_tuples(tuples, estimand, moments=order),
+        relearn=None if relearn is None else in_order,
+        **options,
+    )
 
 
 Phased = tuple[npt.NDArray[Any], npt.NDArray[Any]]

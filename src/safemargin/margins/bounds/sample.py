@@ -179,6 +179,8 @@ class Options:
     calibration_bins: int | None = None
     """calibrated, isotonic, boosted: β must hold in each of this many parts of the proxy's range;
     None: up to five, as the number of natural moments allows."""
+    tolerances: tuple[float, ...] = ()
+    """granted: the tolerances that the promise is made for."""
     assurance: float = 0.95
     """tolerance: 1 − δ, the probability that the bound is no lower than the percentile."""
 
@@ -201,6 +203,9 @@ class Options:
             )
         if self.calibration_bins is not None and self.calibration_bins < 1:
             raise InvalidInput(f"calibration_bins must be at least 1, got {self.calibration_bins}")
+        object.__setattr__(self, "tolerances", tuple(map(float, self.tolerances)))
+        if not all(each >= 0 and math.isfinite(each) for each in self.tolerances):
+            raise InvalidInput(f"tolerances must be at least 0, got {list(self.tolerances)}")
         if not 0 < self.assurance < 1:
             raise InvalidInput(f"the assurance must lie between 0 and 1, got {self.assurance}")
 
