@@ -122,6 +122,14 @@ class MomentFeatures:
     hidden: npt.NDArray[np.float32]  # [lags, width] the last hidden layer, then a value if any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeFeatures:
+    """What the policy's network made of every observation of an episode."""
+
+    key: EpisodeKey
+    hidden: npt.NDArray[np.float32]  # [steps, width]
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The true criticality c*(t, n) of one moment (Algorithm 1)."""

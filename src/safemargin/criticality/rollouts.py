@@ -171,6 +171,23 @@ class Runner:
         seen = np.stack([hidden[position] for position in at])
         return Point(self.simulator.save(), memory, seen if seen.size else None)
 
+    def hidden_along(
+        self, episode: Episode, earlier_lives: Sequence[Array] = ()
+    ) -> npt.NDArray[np.float32]:
+        """Replay an episode; return the policy's hidden layer (and value) at each step."""
+        diverged = partial(_diverged, episode)
+        replay = Replay(self.simulator, episode, earlier_lives, diverged, unwatched=0)
+        observation, memory = replay.begin(), self.policy.initial_memory(1)
+        rows = []
+        for step in range(episode.steps):
+            found = self.policy.features(batch_of([observation]), memory)
+            if not np.array_equal(found.scores[0], episode.scores[step]):
+                raise _diverged(episode, step)
+            memory = found.memory
+            rows.append(with_value(found)[0])
+            observation = replay.advance().observation
+        return np.stack(rows)
+
     def repeats(
         self,
         point: Point,

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 from safemargin.core.records import (
     Array,
     Episode,
+    EpisodeFeatures,
     EpisodeKey,
     Measurement,
     Moment,
@@ -65,10 +66,11 @@ class MomentTask:
 
 @dataclass(frozen=True, slots=True)
 class FeaturesTask:
-    """Only look at a moment: what the policy's network makes of the observations before it."""
+    """Look at a moment again, or at a whole episode: what the policy's network makes of it."""
 
     episode: Episode
-    moment: Moment
+    moment: Moment | None
+    """None: every step of the episode."""
     earlier_lives: tuple[Array, ...] = ()
 
 
@@ -79,7 +81,7 @@ Task = EpisodeTask | MomentTask | FeaturesTask
 class Piece:
     """A finished part of a task: the episodes of a game, or what was found out at a moment."""
 
-    result: list[Episode] | tuple[Moment, Measurement] | MomentFeatures
+    result: list[Episode] | tuple[Moment, Measurement] | MomentFeatures | EpisodeFeatures
     seconds: float
 
 
@@ -116,7 +118,12 @@ class Worker:
         if isinstance(task, EpisodeTask):
             yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
             return
-        if isinstance(task, FeaturesTask):
+        if isinstance(task, FeaturesTask) and task.moment is None:
+            hidden = self.runner.hidden_along(task.episode, task.earlier_lives)
+            found = EpisodeFeatures(task.episode.key, hidden)
+            yield Piece(found, time.perf_counter() - began)
+            return
+        if isinstance(task, FeaturesTask) and task.moment is not None:
             point = self.runner.go_to(task.episode, task.moment.step, task.earlier_lives)
             if point.hidden is not None:
                 seconds = time.perf_counter() - began

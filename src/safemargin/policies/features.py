@@ -43,6 +43,17 @@ def recent(rows: npt.NDArray[Any], step: int) -> npt.NDArray[Any]:
     return np.asarray(rows[np.maximum(np.arange(step - WINDOW, step + 1), 0)])
 
 
+def inputs_along(
+    kind: ScoreKind,
+    scores: npt.NDArray[np.float32],  # [steps, …] of a whole episode
+    hidden: npt.NDArray[np.float32],  # [steps, width]
+) -> npt.NDArray[np.float32]:
+    """Return what a learned proxy sees at every step of an episode, [steps, inputs]."""
+    steps = np.arange(len(scores))
+    before = np.maximum(steps[:, None] - np.arange(WINDOW, -1, -1), 0)
+    return probe_inputs(kind, scores[before], hidden[np.maximum(steps[:, None] - LAGS, 0)])
+
+
 def probe_inputs(
     kind: ScoreKind,
     scores: npt.NDArray[np.float32],  # [moments, WINDOW + 1, …] oldest first

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.progress import Progress
-from safemargin.core.records import Floats, Tuples
+from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.settings import Settings
+from safemargin.engines import Engine
 from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.margins.learned.choosing import (
     Choice,
@@ -29,7 +30,9 @@ from safemargin.margins.learned.choosing import (
 from safemargin.margins.learned.crossfit import FEWEST, FOLDS, available_recipes
 from safemargin.margins.learned.probe import LEARNED, Probe
 from safemargin.margins.methods import DEFAULT_METHOD
+from safemargin.policies.features import inputs_along
 from safemargin.study.lessons import Material, read_material
+from safemargin.study.passes import look_at_episodes
 from safemargin.study.store import Store
 from safemargin.study.tuples import read_tuples
 from safemargin.validation.heldout import HeldOut, hold_out
@@ -70,6 +73,35 @@ class Learned:
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and strings."""
         return asdict(self)
+
+
+def untraced(store: Store) -> list[EpisodeKey]:
+    """Return the episodes along which the learned proxy is not recorded yet."""
+    if LEARNED not in store.meta("proxies"):
+        return []
+    known = {trace.key for trace in store.proxy_traces(LEARNED)}
+    return [key for key in store.episode_outlines() if key not in known]
+
+
+def trace_learned(store: Store, engine: Engine, progress: Progress) -> None:
+    """Record the learned proxy at every step of all episodes, for pictures and simulations.
+
+    The model has seen the moments in them: these values are never fitted to.
+    """
+    probe = stored_probe(store)
+    todo = untraced(store)
+    progress.stage("traces", total=len(todo), done=0)
+    if not probe.hidden_width:
+        for key in todo:
+            scores = store.scores(key)
+            hidden = np.zeros((len(scores), 0), np.float32)
+            store.add_learned_trace(key, probe(inputs_along(probe.kind, scores, hidden))[0])
+            progress.advance(0)
+        return
+    for found in look_at_episodes(engine, todo, episode_of=store.episode, actions_of=store.actions):
+        inputs = inputs_along(probe.kind, store.scores(found.key), found.hidden)
+        store.add_learned_trace(found.key, probe(inputs)[0])
+        progress.advance(len(found.hidden))
 
 
 def check_learning(labels: int, tolerance: float | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from safemargin.core.records import (
     Array,
     Episode,
+    EpisodeFeatures,
     EpisodeKey,
     Measurement,
     Moment,
@@ -150,6 +151,24 @@ def look_at_moments(
     )
     for piece in engine.run(tasks):
         if not isinstance(piece.result, MomentFeatures):
+            raise TypeError("a features task gave something else")
+        yield piece.result
+
+
+def look_at_episodes(
+    engine: Engine,
+    keys: Iterable[EpisodeKey],
+    *,
+    episode_of: Callable[[EpisodeKey], Episode],
+    actions_of: Callable[[EpisodeKey], Array],
+) -> Iterator[EpisodeFeatures]:
+    """Replay whole episodes for what the policy's network makes of every step."""
+    tasks = (
+        FeaturesTask(episode_of(key), None, earlier_lives(Moment(key, 0), actions_of))
+        for key in keys
+    )
+    for piece in engine.run(tasks):
+        if not isinstance(piece.result, EpisodeFeatures):
             raise TypeError("a features task gave something else")
         yield piece.result
 

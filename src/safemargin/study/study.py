@@ -35,6 +35,8 @@ from safemargin.study.learning import (
     learn,
     relearner,
     stored_probe,
+    trace_learned,
+    untraced,
 )
 from safemargin.study.lessons import (
     add_missing_features,
@@ -238,6 +240,7 @@ class Study:
         labels: int = 0,
         tolerance: float | None = None,
         confidence: float = 0.95,
+        traces: bool = True,
         workers: int | None = None,
         engine: EngineName | None = None,
         address: str | None = None,
@@ -249,7 +252,8 @@ class Study:
         `labels` collects cheap labels first, until there are this many: natural moments of other
         games with few trials, for training only. Models are compared by the margins they grant at
         `tolerance` (None: three that tell moments apart). The proxy is stored only if it grants
-        more than the others do. `workers` to `gpus_per_worker` are as in `collect`.
+        more than the others do. With `traces` it is then recorded along all episodes, as report,
+        explorer and simulations need it. `workers` to `gpus_per_worker` are as in `collect`.
         """
         check_learning(labels, tolerance)
         options: dict[str, Any] = {
@@ -270,7 +274,11 @@ class Study:
             if lacks_features(self.store):
                 with open_engine(self.settings) as chosen:
                     add_missing_features(self.store, chosen, progress)
-            return learn(self.store, self.settings, tolerance, confidence, progress)
+            found = learn(self.store, self.settings, tolerance, confidence, progress)
+            if traces and untraced(self.store):
+                with open_engine(self.settings) as chosen:
+                    trace_learned(self.store, chosen, progress)
+        return found
 
     def open_engine(
         self, name: EngineName | None = None, **options: Any

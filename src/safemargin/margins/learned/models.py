@@ -18,7 +18,7 @@ from safemargin.core.records import Floats
 from safemargin.errors import MissingExtra
 from safemargin.margins.learned.probe import Arrays, Layer, View
 
-AXES = 128
+AXES = 64
 PENALTIES: Floats = np.logspace(-3, 5, 33)
 MEMBERS = 4
 HIDDEN = (64, 32)
