@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import subprocess
@@ -48,6 +49,22 @@ def test_names() -> None:
         assert name in dir(sm)
     with pytest.raises(AttributeError, match="module 'safemargin' has no attribute 'Studdy'"):
         _ = sm.Studdy
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        *("criticality", "environments", "environments.doctor", "margins", "monitor", "policies"),
+        *("study", "validation", "web.fleet"),
+    ],
+)
+def test_every_name_of_a_package_is_found_where_its_source_says(package: str) -> None:
+    module = importlib.import_module(f"safemargin.{package}")
+    assert module.__all__ == sorted(set(module.__all__)) == dir(module)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match=f"module 'safemargin.{package}' has no attribute"):
+        _ = module.Studdy
 
 
 def loaded_after(statement: str) -> set[str]:

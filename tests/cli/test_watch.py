@@ -411,7 +411,7 @@ def test_refused_starts_leave_nothing_behind(
 def test_ctrl_c_while_it_starts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(options: Any) -> None:
+    def interrupted(*asked: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("safemargin.cli.fleet._check", interrupted)

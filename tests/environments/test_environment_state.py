@@ -153,6 +153,8 @@ def test_digest_is_equal_exactly_for_equal_states(first: Any, second: Any) -> No
         (Colour.RED, Colour.BLUE),
         (np.random.default_rng(1), np.random.default_rng(2)),
         (random.Random(1), random.Random(2)),
+        ((np.zeros(2), 1), (np.ones(2), 1)),
+        (([1], "a"), ([2], "a")),
     ],
 )
 def test_digest_tells_apart(one: Any, other: Any) -> None:

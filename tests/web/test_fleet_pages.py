@@ -101,7 +101,14 @@ def test_the_replay_page_finds_entries_by_number(log: sm.AuditLog) -> None:
 
 def test_the_pages_load_nothing_from_elsewhere(client: TestClient) -> None:
     page = client.get("/").text
-    for name in ("style.css", "fleet.css", "fleet.js", "fleet-tiles.js", "fleet-agent.js"):
+    for name in (
+        "style.css",
+        "fleet.css",
+        "elements.js",
+        "fleet.js",
+        "fleet-tiles.js",
+        "fleet-agent.js",
+    ):
         assert f"/pages/{name}" in page
         assert "http:" not in client.get(f"/pages/{name}").text
         assert "https://" not in client.get(f"/pages/{name}").text

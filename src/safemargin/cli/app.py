@@ -11,17 +11,11 @@ from collections.abc import Sequence
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Importing these modules registers their commands.
-from safemargin.cli import (  # noqa: F401
-    bundled,
-    margins,
-    oversight,
-    pages,
-    reproduce,
-    study,
-    watch,
-)
+from safemargin.cli import bundled, margins, pages, study, watch  # noqa: F401
 from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
+
+STOPPED = "stopped; everything finished so far is kept, run the same command again to continue"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,15 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int | None = app(words)  # None after --help and --version
         if sys.stdout is not None:  # None if the caller closed it
             sys.stdout.flush()
-    except CycloptsError as error:
-        return _fail(_usage_error(error), as_json="--json" in words)
-    except SafemarginError as error:
-        return _fail(error, as_json="--json" in words)
-    except KeyboardInterrupt:
-        print(
-            "\nstopped; everything finished so far is kept, run the same command again to continue",
-            file=sys.stderr,
-        )
+    except (CycloptsError, SafemarginError) as error:
+        wrong = _usage_error(error) if isinstance(error, CycloptsError) else error
+        return _fail(wrong, as_json="--json" in words)
+    except KeyboardInterrupt as error:  # see `on_ctrl_c`
+        print(f"\n{str(error) or STOPPED}", file=sys.stderr)
         return INTERRUPTED
     except (BrokenPipeError, SystemExit) as error:  # e.g. `safemargin status … | head`
         pipe = error.__context__ if isinstance(error, SystemExit) else error  # rich exits itself

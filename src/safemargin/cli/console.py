@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from safemargin.cli.options import print_note
@@ -30,7 +23,10 @@ from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Margins
 from safemargin.study.plays import FewPlays
+from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
+
+Record = TypeVar("Record")
 
 AT_ONCE = (FewPlays, UnlikeTraining)
 """Warnings that matter before hours are spent."""
@@ -57,114 +53,116 @@ class ProgressBar:
     def __init__(self) -> None:
         console = Console(stderr=True)
         self._live = console.is_terminal
-        self._bars = Progress(
-            TextColumn("{task.description:<26}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description:<26}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[speed]}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(elapsed_when_finished=False),
             console=console,
             disable=not self._live,
             speed_estimate_period=120,
         )
-        self._task: TaskID | None = None
-        self._name = ""
-        self._total = self._done = self._done_at_start = self._steps = 0
-        self._started = self._printed = time.monotonic()
+        self._stage = ""
 
     def __enter__(self) -> ProgressBar:
-        self._bars.start()
-        self._warnings = warnings.catch_warnings()
-        self._warnings.__enter__()
-        for category in AT_ONCE:
-            warnings.simplefilter("always", category)
-        self._show_warning = warnings.showwarning
-        warnings.showwarning = self._warned
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._bars)
+            stack.enter_context(warnings.catch_warnings())
+            for category in AT_ONCE:
+                warnings.simplefilter("always", category)
+            warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
+            self._close = stack.pop_all().close
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._warnings.__exit__(kind, error, trace)
-        self._bars.stop()
-
-    def _warned(
-        self, message: Warning | str, category: type[Warning], *where: Any, **more: Any
-    ) -> None:
-        """Show at once, as a note, what matters before hours are spent."""
-        if issubclass(category, AT_ONCE):
-            print_note(str(message))
-        else:
-            self._show_warning(message, category, *where, **more)
+    def __exit__(self, *exception: object) -> None:
+        self._close()
 
     def stage(self, name: str, *, total: int, done: int) -> None:
         """Start a stage, or change the total of the current one."""
-        if name != self._name:
-            self._name, self._steps = name, 0
-            self._started = self._printed = time.monotonic()
-            self._done_at_start = done
-            self._task = self._bars.add_task(
-                STAGES.get(name, name), total=total, completed=done, speed=""
-            )
-        self._total, self._done = total, done
-        if self._task is not None:
-            self._bars.update(self._task, total=total, completed=done)
+        if name != self._stage:
+            self._stage, self._printed = name, time.monotonic()
+            fields: dict[str, Any] = {"speed": "", "steps": 0, "done_at_start": done}
+            self._bars.add_task(STAGES.get(name, name), total=total, completed=done, **fields)
+        self._bars.update(self._bars.tasks[-1].id, total=total, completed=done)
 
     def advance(self, steps: int) -> None:
         """Count one more finished piece of the stage, which took this many simulator steps."""
-        self._done += 1
-        self._steps += steps
-        elapsed = max(time.monotonic() - self._started, 1e-9)
-        speed = f"{self._steps / elapsed:,.0f} steps/s" if self._steps else ""
-        if self._task is not None:
-            self._bars.update(self._task, advance=1, speed=speed)
-        if (
-            not self._live
-            and self._total > 1
-            and time.monotonic() - self._printed > self.SECONDS_BETWEEN_LINES
-        ):
+        task = self._bars.tasks[-1]
+        steps += task.fields["steps"]
+        elapsed = max(task.elapsed or 0.0, 1e-9)
+        speed = f"{steps / elapsed:,.0f} steps/s" if steps else ""
+        self._bars.update(task.id, advance=1, steps=steps, speed=speed)
+        total, done = int(task.total or 0), int(task.completed)
+        recent = time.monotonic() - self._printed <= self.SECONDS_BETWEEN_LINES
+        if not self._live and total > 1 and not recent:
             self._printed = time.monotonic()
-            left = elapsed / (self._done - self._done_at_start) * (self._total - self._done)
-            print(
-                f"{STAGES.get(self._name, self._name)}: {self._done} of {self._total}, "
-                + (f"{speed}, " if speed else "")
-                + f"about {duration(left)} left",
-                file=sys.stderr,
-                flush=True,
-            )
+            left = elapsed / (done - task.fields["done_at_start"]) * (total - done)
+            speed = f"{speed}, " if speed else ""
+            what = f"{task.description}: {done} of {total}"
+            print(f"{what}, {speed}about {duration(left)} left", file=sys.stderr, flush=True)
+
+
+def _show_warning(
+    usual: Any, message: Warning | str, category: type[Warning], *where: Any, **more: Any
+) -> None:
+    """Show at once, as a note, what matters before hours are spent."""
+    if issubclass(category, AT_ONCE):
+        print_note(str(message))
+    else:
+        usual(message, category, *where, **more)
 
 
 @contextlib.contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Show the warning that the data allow no bound as a note on standard error."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", NoBound)
-        yield
-    for warning in caught:
-        if issubclass(warning.category, NoBound):
-            print_note(str(warning.message))
+def study_to_judge(path: Path) -> Iterator[Study]:
+    """Open a study, and note on standard error what its data do not allow and what is missing."""
+    recording = warnings.catch_warnings(record=True, action="always", category=NoBound)
+    with Study.open(path) as study, recording as caught:
+        yield study
+        left = study.status().estimates_left
+    if left:
+        print_note(
+            f"the study is not finished ({left:,} estimates are left); "
+            "only moments measured for every n are used"
+        )
+    for each in caught or ():
+        if issubclass(each.category, NoBound):
+            print_note(str(each.message))
         else:
-            warnings.showwarning(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
 
 
-def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """Print a table on standard output; as plain text if that is not a terminal."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table on standard output; as plain text if that is not a terminal.
+
+    A cell may be text, a whole number, a number to show with three decimals, or None: a dash.
+    """
     table = Table(title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(as_cell, row))
     console = Console()
     if not console.is_terminal:  # no terminal, no width: never cut a column
         console = Console(width=max(console.width, 200))
     console.print(table)
+
+
+def print_records(
+    title: str, records: Iterable[Record], *columns: tuple[str, Callable[[Record], Any]]
+) -> None:
+    """Print a table of records; a column is a heading and what its cells show of a record."""
+    headings = [heading for heading, _ in columns]
+    print_table(title, headings, [[show(record) for _, show in columns] for record in records])
+
+
+def as_cell(value: Any) -> str:
+    """Write a cell of a table."""
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -> None:
@@ -179,10 +177,7 @@ def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -
         f"Safety margins (confidence {margins.confidence:g}, method {margins.method!r}, "
         f"{ESTIMANDS[margins.estimand]}): how many random actions the agent can afford",
         ["tolerance \\ " + margins.proxy, *distinct(proxies)],
-        [
-            [f"{tolerance:g}", *(str(margin) for margin in margins(proxies, tolerance))]
-            for tolerance in tolerances
-        ],
+        [[f"{tolerance:g}", *margins(proxies, tolerance)] for tolerance in tolerances],
     )
 
 

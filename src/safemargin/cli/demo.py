@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from safemargin.cli.console import ProgressBar, print_margins, warnings_as_notes
+from safemargin.cli.console import ProgressBar, print_margins, study_to_judge
 from safemargin.cli.options import print_json
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
@@ -27,22 +27,21 @@ SHOWN_N = 8
 
 def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> None:
     """Collect, fit and draw; continue an earlier demonstration in the same folder."""
-    with ProgressBar() as progress:
-        study = Study.create(folder / "study", ENVIRONMENT, POLICY, SETTINGS, progress=progress)
+    path = folder / "study"
+    with (
+        ProgressBar() as progress,
+        Study.create(path, ENVIRONMENT, POLICY, SETTINGS, progress=progress) as study,
+    ):
         study.collect(MOMENTS, MOMENTS, workers=workers, progress=progress)
-    with study:
-        with warnings_as_notes():
-            margins = study.fit(CONFIDENCE)
+    with study_to_judge(path) as study:
+        margins = study.fit(CONFIDENCE)
         file = margins.save(folder / "margins.json")
         pictures = study.plot(folder / "figures", confidence=CONFIDENCE)
         episode, step, text = most_critical(study.tuples())
     if as_json:
-        shown = {
-            "margins": str(file),
-            "figures": [str(picture) for picture in pictures],
-            "most_critical": {"episode": episode, "step": step},
-        }
-        print_json(shown)
+        figures = [str(picture) for picture in pictures]
+        critical = {"episode": episode, "step": step}
+        print_json({"margins": str(file), "figures": figures, "most_critical": critical})
         return
     print_margins(margins, TOLERANCES)
     print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts losing a point")

@@ -7,34 +7,21 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from safemargin.cli.options import (
-    MARGINS,
-    OK,
-    Confidence,
-    Estimand,
-    FitOptions,
-    Json,
-    Numbers,
-    Output,
-    StudyFolder,
-    app,
-    print_json,
-    print_note,
-    warn_if_unfinished,
-)
+import safemargin as sm
+from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def fit(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("margins.json"),
-    fit: FitOptions = FitOptions(),
-    tolerance: Numbers | None = None,
-    as_json: Json = False,
-) -> int:
+    output: options.Output = Path("margins.json"),
+    fit: options.FitOptions = options.FitOptions(),
+    tolerance: options.Numbers | None = None,
+    as_json: options.Json = False,
+) -> None:
     """Fit safety margins to a study.
 
     For example:
@@ -45,35 +32,31 @@ def fit(
         output: the file to write; an older one is replaced
         tolerance: the rows of the table that is printed, in reward units
     """
-    from safemargin.cli.console import print_margins, warnings_as_notes
-    from safemargin.study.study import Study
+    from safemargin.cli.console import print_margins, study_to_judge
 
-    if tolerance is not None and not all(each >= 0 for each in tolerance):
-        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerance):g}")
-    with Study.open(study) as opened, warnings_as_notes():
+    _check_tolerances(tolerance)
+    with study_to_judge(study) as opened:
         margins = opened.fit(**vars(fit))
-        warn_if_unfinished(opened)
         margins.save(output)
     for note in () if margins.bound.unbounded else margins.notes:
-        print_note(note)
+        options.print_note(note)
     if as_json:
-        print_json({"margins": str(output), **margins.to_dict()})
+        options.print_json({"margins": str(output), **margins.to_dict()})
     else:
         print_margins(margins, tolerance)
         print(f"\nwrote {output}")
-    return OK
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def margin(
     margins: Annotated[Path, Parameter(name="MARGINS", help="the file that `fit` wrote")],
     /,
     *,
-    proxy: Annotated[Numbers, Parameter(metavar="P")],
+    proxy: Annotated[options.Numbers, Parameter(metavar="P")],
     tolerance: float,
     above: Literal["zero", "nearest", "error"] = "zero",
-    as_json: Json = False,
-) -> int:
+    as_json: options.Json = False,
+) -> None:
     """Look up one safety margin.
 
     For example:
@@ -86,79 +69,61 @@ def margin(
         above: the answer above the highest measured proxy: margin 0, that of the highest, or an
             error
     """
-    from safemargin.margins.lookup import Margins
-
-    loaded = Margins.load(margins)
+    loaded = sm.Margins.load(margins)
     if not loaded.bound.looks_at_n and len(proxy) > 1:
         raise InvalidInput(f"the proxy {loaded.proxy!r} has one value, got {proxy}")
     value = proxy if loaded.bound.looks_at_n else proxy[0]
     found = loaded.lookup(value, tolerance, above=above)
     if as_json:
-        print_json(
-            {
-                "margin": found.margin,
-                "outside": found.outside,
-                "below": found.below,
-                "proxy": value,
-                "proxy_name": loaded.proxy,
-                "tolerance": tolerance,
-                "confidence": loaded.confidence,
-                "method": loaded.method,
-                "estimand": loaded.estimand,
-            }
-        )
-        return OK
+        asked = {"proxy": value, "proxy_name": loaded.proxy, "tolerance": tolerance}
+        about = {name: getattr(loaded, name) for name in ("confidence", "method", "estimand")}
+        options.print_json({**vars(found), **asked, **about})
+        return
     print(found.margin)
     if found.outside:
         treated = "the last bin was used"
         if above == "zero":
             treated = "no margin is granted" + " from that n on" * loaded.bound.looks_at_n
-        print_note(
+        options.print_note(
             f"{loaded.proxy} {max(proxy):g} lies above {loaded.highest_proxy:g}, "
             f"the highest these margins were fitted on; {treated}"
         )
-    return OK
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def validate(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    fit: FitOptions = FitOptions(),
-    tolerance: Numbers | None = None,
-    as_json: Json = False,
-) -> int:
+    fit: options.FitOptions = options.FitOptions(),
+    tolerance: options.Numbers | None = None,
+    as_json: options.Json = False,
+) -> None:
     """Check on held-out moments whether the margins hold.
 
     Args:
         tolerance: losses you accept, in reward units
     """
+    from safemargin.cli.console import study_to_judge
     from safemargin.cli.show_validation import print_validation
-    from safemargin.study.study import Study
 
     _check_tolerances(tolerance)
-    with Study.open(study) as opened:
+    with study_to_judge(study) as opened:
         validation = opened.validate(**vars(fit), tolerances=tolerance)
-        warn_if_unfinished(opened)
-    if as_json:
-        print_json(validation.to_dict())
-    else:
-        print_validation(validation)
-    return OK
+    options.print_answer(validation, print_validation, as_json=as_json)
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def compare(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    confidence: Confidence = 0.95,
+    confidence: options.Confidence = 0.95,
     proxy: Annotated[list[str] | None, Parameter(consume_multiple=1, metavar="NAME...")] = None,
-    estimand: Estimand = "mean",
-    tolerance: Numbers | None = None,
-    as_json: Json = False,
-) -> int:
+    estimand: options.Estimand = "mean",
+    tolerance: options.Numbers | None = None,
+    as_json: options.Json = False,
+) -> None:
     """Compare all methods and proxies of a study, and name the best.
 
     The comparison is a cross-validation on natural moments. The winner grants the largest mean
@@ -172,68 +137,55 @@ def compare(
         proxy: proxies to compare (default: all of the study)
         tolerance: losses you accept, in reward units
     """
-    from safemargin.cli.console import ProgressBar
+    from safemargin.cli.console import ProgressBar, study_to_judge
     from safemargin.cli.show_validation import print_comparison
-    from safemargin.study.study import Study
 
     _check_tolerances(tolerance)
-    with Study.open(study) as opened, ProgressBar() as progress:
+    with study_to_judge(study) as opened, ProgressBar() as progress:
         comparison = opened.compare(
             confidence, tolerances=tolerance, proxies=proxy, estimand=estimand, progress=progress
         )
-        warn_if_unfinished(opened)
-    if as_json:
-        print_json(comparison.to_dict())
-    else:
-        print_comparison(comparison)
-    return OK
+    options.print_answer(comparison, print_comparison, as_json=as_json)
 
 
 def _check_tolerances(tolerances: list[float] | None) -> None:
     if tolerances is not None and not all(tolerance >= 0 for tolerance in tolerances):
-        raise InvalidInput(f"the tolerance must be at least 0, got {min(tolerances):g}")
+        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerances):g}")
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def plot(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("figures"),
+    output: options.Output = Path("figures"),
     format: Literal["png", "svg", "pdf"] = "png",
-    fit: FitOptions = FitOptions(),
-    as_json: Json = False,
-) -> int:
+    fit: options.FitOptions = options.FitOptions(),
+    as_json: options.Json = False,
+) -> None:
     """Draw densities, margins and proxies of a study.
 
     Args:
         output: the folder to write to
         format: the format of the pictures
     """
-    from safemargin.cli.console import warnings_as_notes
-    from safemargin.study.study import Study
+    from safemargin.cli.console import study_to_judge
 
-    with Study.open(study) as opened, warnings_as_notes():
+    with study_to_judge(study) as opened:
         written = opened.plot(output, **vars(fit), picture_format=format)
-        warn_if_unfinished(opened)
-    if as_json:
-        print_json({"figures": [str(path) for path in written]})
-    else:
-        for path in written:
-            print(path)
-    return OK
+    options.print_written({"figures": [str(path) for path in written]}, written, as_json=as_json)
 
 
-@app.command(group=MARGINS)
+@options.app.command(group=options.MARGINS)
 def export(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output,
+    output: options.Output,
     steps: bool = False,
     episodes: Annotated[int | None, Parameter(metavar="K")] = None,
-    as_json: Json = False,
-) -> int:
+    as_json: options.Json = False,
+) -> None:
     """Write a study's tuples, or the steps of its episodes, as a table.
 
     The view `tuples` of STUDY/study.db holds the table of tuples, too:
@@ -250,12 +202,6 @@ def export(
         steps: write reward and proxies at every step of the natural episodes instead of the tuples
         episodes: with --steps: only the first K natural episodes (each life of a game is one)
     """
-    from safemargin.study.study import Study
-
-    with Study.open(study) as opened:
+    with sm.Study.open(study) as opened:
         written = opened.export(output, steps=steps, episodes=episodes)
-    if as_json:
-        print_json({"table": str(written)})
-    else:
-        print(written)
-    return OK
+    options.print_written({"table": str(written)}, [written], as_json=as_json)

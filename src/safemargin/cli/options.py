@@ -7,18 +7,16 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from socket import socket
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter, Token, convert
 
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from safemargin.study.study import Study
 
 OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -90,20 +88,19 @@ Exit status: 0 success; 1 a finding (the environment cannot be measured); 2 bad 
 # -- kinds of options --------------------------------------------------------------------------
 
 
-def _numbers(hint: Any, tokens: Sequence[Token]) -> list[float]:
-    text = tokens[0].value
+def _split(text: str, kind: type, what: str) -> list[Any]:
     try:
-        return [float(part) for part in text.split(",")]
+        return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{text!r} must be comma-separated numbers, such as 0.5,1") from None
+        raise ValueError(f"{text!r} must be comma-separated {what}") from None
+
+
+def _numbers(hint: Any, tokens: Sequence[Token]) -> list[float]:
+    return _split(tokens[0].value, float, "numbers, such as 0.5,1")
 
 
 def _whole_numbers(hint: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    text = tokens[0].value
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"{text!r} must be comma-separated whole numbers, such as 1,2,4") from None
+    return tuple(_split(tokens[0].value, int, "whole numbers, such as 1,2,4"))
 
 
 Numbers = Annotated[
@@ -191,16 +188,63 @@ def print_json(value: Any) -> None:
     print(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
+def print_answer(found: Any, show: Callable[[Any], object], *, as_json: bool) -> None:
+    """Print a record that was found: as JSON, or as `show` prints it."""
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show(found)
+
+
+def print_written(found: dict[str, Any], paths: Sequence[Path], *, as_json: bool) -> None:
+    """Print what was written: as JSON, or as one path a line, with notes on standard error."""
+    if as_json:
+        print_json(found)
+        return
+    for note in found.get("notes", ()):
+        print_note(note)
+    for path in paths:
+        print(path)
+
+
 def print_note(text: str) -> None:
     """Print a note on standard error."""
     print(f"note: {text}", file=sys.stderr, flush=True)
 
 
-def warn_if_unfinished(study: Study) -> None:
-    """Print a note if moments are still to be measured."""
-    left = study.status().estimates_left
-    if left:
-        print_note(
-            f"the study is not finished ({left:,} estimates are left); "
-            "only moments measured for every n are used"
-        )
+@contextlib.contextmanager
+def on_ctrl_c(said: str) -> Iterator[None]:
+    """Have `main` say this, not that the same command continues, when Ctrl-C ends a command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(said) from None
+
+
+def serve_page(
+    page: Any,
+    bound: socket,
+    what: str,
+    *,
+    browser: bool,
+    as_json: bool,
+    query: str = "",
+    token: str | None = None,
+    **options: Any,
+) -> None:
+    """Serve a page until Ctrl-C, and say where it is; `token` is that of agents elsewhere."""
+    from safemargin.web.server import serve
+
+    def started(address: str) -> None:
+        if as_json:
+            tokens = {} if token is None else {"token": token}
+            print(json.dumps({"address": address + query, **tokens}), flush=True)
+            return
+        print(f"{what} is at {address}{query}  (Ctrl-C ends it)", flush=True)
+        if token is not None:
+            print(f"agents report to {address} with the token {token}", flush=True)
+
+    try:
+        serve(page, bound, browser=browser, started=started, query=query, **options)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)

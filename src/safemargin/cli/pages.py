@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from safemargin.cli.options import (
-    INTERRUPTED,
-    LOOK,
-    OK,
-    Json,
-    Output,
-    StudyFolder,
-    app,
-    print_json,
-    print_note,
-)
+import safemargin as sm
+from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
 Trust = Annotated[
@@ -29,16 +19,17 @@ Trust = Annotated[
 ]
 
 
-@app.command(group=LOOK)
+@options.app.command(group=options.LOOK)
+@options.on_ctrl_c("stopped; no report was written")
 def report(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("report.html"),
+    output: options.Output = Path("report.html"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
     trust: Trust = False,
-    as_json: Json = False,
-) -> int:
+    as_json: options.Json = False,
+) -> None:
     """Write what a study found as one self-contained, interactive HTML file.
 
     The file needs no network: mail it to a colleague.
@@ -51,23 +42,19 @@ def report(
         output: the file to write; an older one is replaced
         top: how many of the most critical moments to show
     """
-    try:
-        from safemargin.cli.console import ProgressBar
-        from safemargin.study.study import Study
-        from safemargin.web.report import write_report
+    from safemargin.cli.console import ProgressBar
+    from safemargin.web.report import write_report
 
-        with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
-            written = write_report(opened, output, top=top, progress=progress)
-    except KeyboardInterrupt:
-        return _stopped("no report was written")
+    with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+        written = write_report(opened, output, top=top, progress=progress)
     found = {"report": str(written.path), "notes": list(written.notes)}
-    _show_written(found, [written.path], as_json=as_json)
-    return OK
+    options.print_written(found, [written.path], as_json=as_json)
 
 
-@app.command(group=LOOK)
+@options.app.command(group=options.LOOK)
+@options.on_ctrl_c("stopped")
 def explore(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
     episode: Annotated[str | None, Parameter(metavar="E")] = None,
@@ -77,8 +64,8 @@ def explore(
     host: str = "127.0.0.1",
     no_browser: bool = False,
     trust: Trust = False,
-    as_json: Json = False,
-) -> int:
+    as_json: options.Json = False,
+) -> None:
     """Look at a study's episodes, step by step, on a local web page.
 
     Opens at the most critical step of all within the range of measured proxies; if the
@@ -105,64 +92,50 @@ def explore(
         raise InvalidInput(f"a seed is 0 or more, got {seed}")
     if step is not None and episode is None and seed is None:
         raise InvalidInput("--step needs the episode it is a step of: --episode or --seed")
-    try:
-        from safemargin.replay.recordings import Recordings
-        from safemargin.study.study import Study
-        from safemargin.web.entrance import HOSTS
-        from safemargin.web.explorer import create_app
-        from safemargin.web.server import listen
+    from safemargin.replay.recordings import Recordings
+    from safemargin.web.entrance import HOSTS
+    from safemargin.web.explorer import create_app
+    from safemargin.web.server import listen
 
-        with Study.open(study, trust=trust) as opened, listen(host, port) as bound:
-            opened.require_trust()
-            recordings = Recordings(opened)
-            name = None
-            if seed is not None:
-                print(f"running an episode from seed {seed} …", file=sys.stderr)
-                name = recordings.run_seed(seed)
-            elif episode is not None:
-                name = recordings.find(episode)
-            hosts = HOSTS if host in HOSTS else ("*",)
-            page = create_app(opened, recordings=recordings, episode=name, step=step, hosts=hosts)
-            _serve(page, bound, browser=not no_browser, as_json=as_json)
-    except KeyboardInterrupt:  # before there was a page
-        return _stopped()
-    return OK
-
-
-def _serve(page: Any, bound: Any, *, browser: bool, as_json: bool) -> None:
-    from safemargin.web.server import serve
-
-    def started(address: str) -> None:
-        if as_json:
-            print(json.dumps({"address": address}), flush=True)
-        else:
-            print(f"the explorer is at {address}  (Ctrl-C ends it)", flush=True)
-
-    try:
-        serve(page, bound, browser=browser, started=started, ending=page.state.stop)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-    if not page.state.ended:
-        # A library is in the midst of something in the background that cannot be interrupted and
-        # would be torn apart with the interpreter; nothing of it is to be kept.
-        for output in (sys.stdout, sys.stderr):
-            output.flush()
-        os._exit(OK)
+    with sm.Study.open(study, trust=trust) as opened, listen(host, port) as bound:
+        opened.require_trust()
+        recordings = Recordings(opened)
+        name = None
+        if seed is not None:
+            print(f"running an episode from seed {seed} …", file=sys.stderr)
+            name = recordings.run_seed(seed)
+        elif episode is not None:
+            name = recordings.find(episode)
+        hosts = HOSTS if host in HOSTS else ("*",)
+        page = create_app(opened, recordings=recordings, episode=name, step=step, hosts=hosts)
+        options.serve_page(
+            *(page, bound, "the explorer"),
+            browser=not no_browser,
+            as_json=as_json,
+            ending=page.state.stop,
+        )
+        if not page.state.ended:
+            # A library is in the midst of something in the background that cannot be interrupted
+            # and would be torn apart with the interpreter; nothing of it is to be kept.
+            for output in (sys.stdout, sys.stderr):
+                output.flush()
+            os._exit(options.OK)
 
 
-@app.command(group=LOOK)
+@options.app.command(group=options.LOOK)
+@options.on_ctrl_c("stopped; the clips that were finished are kept")
 def highlights(
-    study: StudyFolder,
+    study: options.StudyFolder,
     /,
     *,
-    output: Output = Path("clips"),
+    output: options.Output = Path("clips"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
     tolerance: float | None = None,
     confidence: float = 0.95,
     apart: int = 60,
     trust: Trust = False,
-    as_json: Json = False,
-) -> int:
+    as_json: options.Json = False,
+) -> None:
     """Write short videos around the moments with the lowest margins, and a contact sheet.
 
     For example:
@@ -176,44 +149,23 @@ def highlights(
         confidence: confidence of the margins
         apart: the minimum number of steps between two moments of one episode
     """
-    try:
-        from safemargin.cli.console import ProgressBar
-        from safemargin.replay.highlights import write_highlights
-        from safemargin.study.study import Study
+    from safemargin.cli.console import ProgressBar
+    from safemargin.replay.highlights import write_highlights
 
-        with Study.open(study, trust=trust) as opened, ProgressBar() as progress:
-            written = write_highlights(
-                opened,
-                output,
-                top=top,
-                tolerance=tolerance,
-                confidence=confidence,
-                apart=apart,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        return _stopped("the clips that were finished are kept")
+    with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+        written = write_highlights(
+            opened,
+            output,
+            top=top,
+            tolerance=tolerance,
+            confidence=confidence,
+            apart=apart,
+            progress=progress,
+        )
     found = {
         "clips": [str(path) for path in written.clips],
         "contact_sheet": str(written.contact_sheet),
         "moments": [highlight.to_dict() for highlight in written.moments],
         "notes": list(written.notes),
     }
-    _show_written(found, [*written.clips, written.contact_sheet], as_json=as_json)
-    return OK
-
-
-def _stopped(what: str = "") -> int:
-    print("\nstopped" + (f"; {what}" if what else ""), file=sys.stderr)
-    return INTERRUPTED
-
-
-def _show_written(found: dict[str, Any], paths: list[Path], *, as_json: bool) -> None:
-    """Print what was written as JSON or as one path a line, with notes on standard error."""
-    if as_json:
-        print_json(found)
-        return
-    for note in found["notes"]:
-        print_note(note)
-    for path in paths:
-        print(path)
+    options.print_written(found, [*written.clips, written.contact_sheet], as_json=as_json)

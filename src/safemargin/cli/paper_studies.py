@@ -111,15 +111,11 @@ def keep_tables(study: Study, paper: PaperStudy, folder: Path, *, machine: str |
         "default_proxy": study.default_proxy,
         "minimum_bandwidth": study.minimum_bandwidth,
         "status": study.status().to_dict(),
-        "machine": machine or describe_machine(),
+        "machine": machine
+        or f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "versions": study.store.meta("versions"),
         "command": f"safemargin reproduce {paper.name}",
     }
     with written_whole(folder / ABOUT_FILE) as path:
         path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     return folder
-
-
-def describe_machine() -> str:
-    """Return a few words on the machine that a study ran on."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"

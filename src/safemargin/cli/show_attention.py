@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from safemargin.cli.console import print_table
+from safemargin.cli.console import print_records
 from safemargin.monitor.attention import Attention, AttentionRow, Caught
 
 
 def print_attention(attention: Attention) -> None:
     """A table for each tolerance, and what the budget allows."""
     for tolerance in attention.tolerances:
-        print_table(
+        print_records(
             f"Calling at tolerance {tolerance:g} (confidence {attention.confidence:g}, "
             f"{attention.proxy}), {attention.agents_text} at {attention.rate:g} decisions/s; "
             f"caught: a call within {attention.within} decisions",
-            [
-                "call below",
-                "until",
-                "decisions called",
-                "calls an hour",
-                "mean length",
-                "ends caught",
-                "blindly",
-                "lead",
-                "setbacks caught",
-                "measured loss",
-            ],
-            [
-                [
-                    str(row.call_at),
-                    str(row.release_at),
-                    f"{row.called:.2%}",
-                    f"{row.calls_per_hour:,.1f}",
-                    _number(row.mean_length),
-                    _caught(row.ends),
-                    _chance(row),
-                    _number(row.lead),
-                    _caught(row.setbacks),
-                    "–" if row.measured_loss is None else f"{row.measured_loss:.1%}",
-                ]
-                for row in attention.rows
-                if row.tolerance == tolerance
-            ],
+            [row for row in attention.rows if row.tolerance == tolerance],
+            ("call below", lambda row: row.call_at),
+            ("until", lambda row: row.release_at),
+            ("decisions called", lambda row: f"{row.called:.2%}"),
+            ("calls an hour", lambda row: f"{row.calls_per_hour:,.1f}"),
+            ("mean length", lambda row: _shown(row.mean_length, ".3g")),
+            ("ends caught", lambda row: _caught(row.ends)),
+            ("blindly", _chance),
+            ("lead", lambda row: _shown(row.lead, ".3g")),
+            ("setbacks caught", lambda row: _caught(row.setbacks)),
+            ("measured loss", lambda row: _shown(row.measured_loss, ".1%")),
         )
     print(
         f"{attention.episodes:,} episodes ({attention.distinct_episodes:,} distinct), "
@@ -63,20 +46,20 @@ def print_attention(attention: Attention) -> None:
         print(f"note: {note}")
 
 
-def _caught(caught: Caught | None) -> str:
+def _caught(caught: Caught | None) -> str | None:
     if caught is None or caught.share.share is None:
-        return "–"
+        return None
     share = caught.share
     return f"{share.count} of {share.tested} ({share.share:.0%}, {share.low:.0%}–{share.high:.0%})"
 
 
-def _chance(row: AttentionRow) -> str:
+def _chance(row: AttentionRow) -> str | None:
     found = row.ends or row.setbacks
-    return "–" if found is None else f"{found.by_chance:.1%}"
+    return None if found is None else f"{found.by_chance:.1%}"
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+def _shown(value: float | None, form: str) -> str | None:
+    return None if value is None else format(value, form)
 
 
 def _choice(choice: AttentionRow | None) -> str:

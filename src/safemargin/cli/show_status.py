@@ -42,8 +42,7 @@ def show_status(study: Study, *, as_json: bool) -> None:
     )
     if status.distinct_moments < 0.9 * status.chosen_moments:
         print("             the rest are copies: --opening K in a new study gives different starts")
-    few_plays = describe_plays(status.plays, status.chosen_moments)
-    if few_plays:
+    if few_plays := describe_plays(status.plays, status.chosen_moments):
         print(f"plays        {few_plays}")
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")

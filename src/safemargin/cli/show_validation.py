@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from safemargin.cli.console import print_table
+from functools import partial
+
+from safemargin.cli.console import as_cell, print_records, print_table
 from safemargin.margins.bounds.sample import ESTIMANDS
-from safemargin.validation.comparison import Comparison
+from safemargin.validation.comparison import Candidate, Comparison
 from safemargin.validation.gaps import GapError
 from safemargin.validation.heldout import CoverageRow, Share
 from safemargin.validation.validating import Validation
@@ -14,22 +16,17 @@ def print_validation(validation: Validation) -> None:
     """Print what unseen moments show, from the promise of a margin to the paper's tables."""
     what = ESTIMANDS[validation.estimand]
     promised = validation.confidence
-    print_table(
+    print_records(
         f"Margins on unseen moments ({what}, method {validation.method!r}, confidence "
         f"{promised:g}): how often some n' ≤ margin broke the tolerance; at most "
         f"{1 - promised:.3g} was promised",
-        ["tolerance", "moments", "broken", "share", "95 % interval", "mean margin"],
-        [
-            [
-                f"{row.tolerance:g}",
-                f"{row.failed.tested} {row.phase}",
-                str(row.failed.count),
-                _number(row.failed.share),
-                _interval(row.failed),
-                f"{row.mean_margin:.2f}",
-            ]
-            for row in validation.chain
-        ],
+        validation.chain,
+        ("tolerance", lambda row: f"{row.tolerance:g}"),
+        ("moments", lambda row: f"{row.failed.tested} {row.phase}"),
+        ("broken", lambda row: row.failed.count),
+        ("share", lambda row: row.failed.share),
+        ("95 % interval", lambda row: _interval(row.failed)),
+        ("mean margin", lambda row: f"{row.mean_margin:.2f}"),
     )
     for phase in dict.fromkeys(row.phase for row in validation.held_out):
         _print_coverage(validation, phase)
@@ -56,22 +53,32 @@ def print_validation(validation: Validation) -> None:
             f"Natural and spread moments: {verdict} (permutation test, p = {test.p_value:.3f}, "
             f"{test.informative} moments)."
         )
-    _print_table_one(validation)
-    print_table(
+    print_records(
+        f"The paper's Table I (fitted on the first {validation.train_moments} moments without "
+        f"lift, tested on the other {validation.test_moments})",
+        validation.coverage,
+        ("n", lambda row: row.n),
+        ("held", lambda row: row.succeeded),
+        ("of", lambda row: row.tested),
+        ("success rate", lambda row: row.success_rate),
+        ("percentile error", lambda row: f"{row.percentile_error:+.3f}"),
+        ("binomial noise", lambda row: f"±{row.standard_error:.3f}"),
+    )
+    print(
+        "A percentile error above 0 means that the bound was broken more often than promised;\n"
+        f"up to ±{2 * validation.coverage[0].standard_error:.3f} (twice the binomial noise) means "
+        "nothing."
+    )
+    print_records(
         "How much data stands behind one proxy value, and the percentile error it allows "
         "(the paper's Table III)",
-        ["kernel", "bandwidth", "spread moments", "sample size", "tight bound", "loose bound"],
-        [
-            [
-                row.kernel if row.n is None else f"{row.kernel}, n = {row.n}",
-                f"{row.bandwidth:.3g}",
-                str(row.spread_moments),
-                f"{row.sample_size:.2f}",
-                _number(row.tight_bound),
-                _number(row.loose_bound),
-            ]
-            for row in validation.sample_sizes
-        ],
+        validation.sample_sizes,
+        ("kernel", lambda row: row.kernel if row.n is None else f"{row.kernel}, n = {row.n}"),
+        ("bandwidth", lambda row: f"{row.bandwidth:.3g}"),
+        ("spread moments", lambda row: row.spread_moments),
+        ("sample size", lambda row: f"{row.sample_size:.2f}"),
+        ("tight bound", lambda row: row.tight_bound),
+        ("loose bound", lambda row: row.loose_bound),
     )
     print_gaps(validation.gaps)
     for note in validation.notes:
@@ -93,68 +100,37 @@ def _print_coverage(validation: Validation, phase: str) -> None:
         [
             [
                 "all" if part is None else f"{whole.low_proxy:.3g} – {whole.high_proxy:.3g}",
-                str(max(cell(part, n).held.tested for n in n_values)),
-                *(f"{_number(cell(part, n).held.share)} {_short(cell(part, n).held)}"
-                  for n in n_values),
-                _number(whole.held.share),
+                max(cell(part, n).held.tested for n in n_values),
+                *(_lower_end(cell(part, n).held) for n in n_values),
+                whole.held.share,
             ]
             for part in parts
             for whole in [cell(part, None)]
         ],
-    )  # fmt: skip
-
-
-def _print_table_one(validation: Validation) -> None:
-    noise = validation.coverage[0].standard_error
-    print_table(
-        f"The paper's Table I (fitted on the first {validation.train_moments} moments without "
-        f"lift, tested on the other {validation.test_moments})",
-        ["n", "held", "of", "success rate", "percentile error", "binomial noise"],
-        [
-            [
-                str(row.n),
-                str(row.succeeded),
-                str(row.tested),
-                f"{row.success_rate:.3f}",
-                f"{row.percentile_error:+.3f}",
-                f"±{row.standard_error:.3f}",
-            ]
-            for row in validation.coverage
-        ],
     )
-    print("A percentile error above 0 means that the bound was broken more often than promised;")
-    print(f"up to ±{2 * noise:.3f} (twice the binomial noise) means nothing.")
 
 
 def print_comparison(comparison: Comparison) -> None:
     """Print all candidates, and the winner for each tolerance."""
     tolerances = [f"{tolerance:g}" for tolerance in comparison.tolerances]
-    print_table(
+
+    def margin_at(level: int, row: Candidate) -> str:
+        return f"{row.mean_margins[level]:.2f} ({as_cell(row.chain_failures[level].share)})"
+
+    print_records(
         f"Methods and proxies on unseen natural moments ({ESTIMANDS[comparison.estimand]}, "
         f"confidence {comparison.confidence:g}, {comparison.natural_moments} natural of "
         f"{comparison.moments} moments)",
-        [
-            "method",
-            "proxy",
-            "coverage",
-            "worst fifth",
-            *(f"margin (broken) at {tolerance}" for tolerance in tolerances),
-            "holds",
-        ],
-        [
-            [
-                row.method,
-                row.proxy,
-                _number(row.coverage.share),
-                _number(row.worst_part.share),
-                *(
-                    f"{margin:.2f} ({_number(failed.share)})"
-                    for margin, failed in zip(row.mean_margins, row.chain_failures, strict=True)
-                ),
-                "no bound" if row.no_bound == 1 else "yes" if row.holds else "no",
-            ]
-            for row in comparison.candidates
-        ],
+        comparison.candidates,
+        ("method", lambda row: row.method),
+        ("proxy", lambda row: row.proxy),
+        ("coverage", lambda row: row.coverage.share),
+        ("worst fifth", lambda row: row.worst_part.share),
+        *(
+            (f"margin (broken) at {tolerance}", partial(margin_at, level))
+            for level, tolerance in enumerate(tolerances)
+        ),
+        ("holds", lambda row: "no bound" if row.no_bound == 1 else "yes" if row.holds else "no"),
     )
     for tolerance, winner in zip(tolerances, comparison.winners, strict=True):
         if winner is None:
@@ -177,31 +153,22 @@ def print_gaps(gaps: GapError | None) -> None:
     """Print what the powers of two would have missed, if that is known."""
     if gaps is None:
         return
-    print_table(
+    print_records(
         f"Gap error: what n = {', '.join(map(str, gaps.thin))} alone would have given instead of "
         f"all n up to {gaps.dense[-1]} (natural moments, fitted on themselves)",
-        ["tolerance", "mean margin, all n", "powers of two", "broken, all n", "powers of two"],
-        [
-            [
-                f"{row.tolerance:g}",
-                f"{row.dense_margin:.2f}",
-                f"{row.thin_margin:.2f}",
-                f"{row.dense_failures:.3f}",
-                f"{row.thin_failures:.3f}",
-            ]
-            for row in gaps.rows
-        ],
+        gaps.rows,
+        ("tolerance", lambda row: f"{row.tolerance:g}"),
+        ("mean margin, all n", lambda row: f"{row.dense_margin:.2f}"),
+        ("powers of two", lambda row: f"{row.thin_margin:.2f}"),
+        ("broken, all n", lambda row: row.dense_failures),
+        ("powers of two", lambda row: row.thin_failures),
     )
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _interval(share: Share) -> str:
     return "–" if share.share is None else f"{share.low:.3f} – {share.high:.3f}"
 
 
-def _short(share: Share) -> str:
-    """Write the lower end of the interval, the one that matters, in brackets."""
-    return "" if share.share is None else f"[{share.low:.2f}]"
+def _lower_end(share: Share) -> str:
+    """Write a share with the lower end of its interval, the one that matters, in brackets."""
+    return "– " if share.share is None else f"{share.share:.3f} [{share.low:.2f}]"

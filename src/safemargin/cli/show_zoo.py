@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from safemargin.cli.console import print_table
+import numpy as np
+
+from safemargin.cli.console import print_records
 from safemargin.core.text import duration
 from safemargin.policies.zoo import zoo_path
 
@@ -32,20 +34,15 @@ def summary(card: Card) -> Card:
 
 def print_agents(cards: Sequence[Card]) -> None:
     """Print all bundled agents, one per row."""
-    print_table(
+    print_records(
         "Bundled agents: use one as zoo:NAME",
-        ["name", "environment", "algorithm", "score ± sd (games)", "observation", "size"],
-        [
-            [
-                card["name"],
-                card["environment"],
-                card["algorithm"],
-                f"{_points(card['mean_score'])} ± {_points(card['score_sd'])} ({card['games']})",
-                card["observation"],
-                file_size(card["size_bytes"]),
-            ]
-            for card in cards
-        ],
+        cards,
+        ("name", lambda card: card["name"]),
+        ("environment", lambda card: card["environment"]),
+        ("algorithm", lambda card: card["algorithm"]),
+        ("score ± sd (games)", lambda card: f"{_score(card)} ({card['games']})"),
+        ("observation", lambda card: card["observation"]),
+        ("size", lambda card: file_size(card["size_bytes"])),
     )
 
 
@@ -66,16 +63,14 @@ def print_card(card: Card) -> None:
 
 
 def _lines(card: Card) -> Iterator[tuple[str, str]]:
-    yield "environment", card["environment"]
-    yield "algorithm", card["algorithm"]
-    if "network" in card:
-        yield "network", card["network"]
-    yield "observation", card["observation"]
+    for name in ("environment", "algorithm", "network", "observation"):
+        if name in card:
+            yield name, card[name]
     yield "actions", f"{len(card['actions'])}: {', '.join(card['actions'])}"
     yield "scores", card["kind"]
     yield (
         "score",
-        f"{_points(card['mean_score'])} ± {_points(card['score_sd'])} over {card['games']} games"
+        f"{_score(card)} over {card['games']} games"
         + (f": {card['score_note']}" if "score_note" in card else ""),
     )
     for choice, result in card.get("evaluation", {}).items():
@@ -94,6 +89,10 @@ def _lines(card: Card) -> Iterator[tuple[str, str]]:
     for note in card.get("notes", []):
         yield "note", note
     yield "use", f"safemargin collect {card['environment']} zoo:{card['name']} -o runs/STUDY"
+
+
+def _score(card: Card) -> str:
+    return f"{_points(card['mean_score'])} ± {_points(card['score_sd'])}"
 
 
 def _evaluation(result: dict[str, Any]) -> str:
@@ -126,16 +125,14 @@ def _curve(card: Card) -> Iterator[tuple[str, str]]:
     ]
     if not known:
         return
-    lowest, highest = (pick(score for _, score in known) for pick in (min, max))
+    steps, scores = np.array(known).T
+    lowest, highest, last = scores.min(), scores.max(), known[-1][0]
     columns = min(60, len(known))
-    last, resumed = known[-1][0], len(curve["resumed_at"])
-    row = []
-    for column in range(columns):
-        at = last * (column + 1) / columns
-        score = min(known, key=lambda point: abs(point[0] - at))[1]
-        height = (score - lowest) / ((highest - lowest) or 1.0)
-        row.append(BLOCKS[round(height * (len(BLOCKS) - 1))])
-    yield "curve", "".join(row)
+    at = last * np.arange(1, columns + 1) / columns
+    nearest = scores[np.abs(np.subtract.outer(at, steps)).argmin(axis=1)]  # [columns]
+    heights = (nearest - lowest) / ((highest - lowest) or 1.0) * (len(BLOCKS) - 1)
+    yield "curve", "".join(BLOCKS[round(height)] for height in heights)
+    resumed = len(curve["resumed_at"])
     yield (
         "",
         f"score in training from {_points(lowest)} to {_points(highest)} over {last:,} steps"

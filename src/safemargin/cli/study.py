@@ -9,20 +9,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from safemargin.cli.options import (
-    FINDING,
-    INTERRUPTED,
-    MEASURE,
-    OK,
-    EnvironmentOptions,
-    Json,
-    Output,
-    StudyFolder,
-    WholeNumbers,
-    app,
-    group,
-    print_json,
-)
+import safemargin as sm
+from safemargin.cli import options
 from safemargin.core.settings import (
     ActionChoice,
     Settings,
@@ -44,17 +32,17 @@ POLICY_HELP = (
 )
 
 
-@app.command(group=MEASURE)
+@options.app.command(group=options.MEASURE)
 def doctor(
     environment: Environment,
     /,
     *,
     policy: Annotated[str | None, Parameter(metavar="POLICY", help=POLICY_HELP)] = None,
-    made_with: EnvironmentOptions = EnvironmentOptions(),
+    made_with: options.EnvironmentOptions = options.EnvironmentOptions(),
     seed: int = 0,
     opening: Annotated[int, Parameter(metavar="K")] = 0,
     action_choice: ActionChoice = "greedy",
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Check whether and how an environment can be measured, or why it cannot.
 
@@ -70,27 +58,25 @@ def doctor(
         action_choice: how the policy acts
     """
     from safemargin.environments import EnvironmentSpec
-    from safemargin.environments.doctor import examine
-    from safemargin.policies import load_policy
 
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
     loaded = None
     if policy is not None:
-        loaded = load_policy(made_with.policy(policy), kind=made_with.scores)
+        loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
     settings = Settings(opening=opening, action_choice=action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
-    diagnosis = examine(spec.make, loaded, settings, seed=seed, progress=note)
+    diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, progress=note)
     if as_json:
-        print_json(diagnosis.to_dict())
+        options.print_json(diagnosis.to_dict())
     else:
         marks = {"ok": "  ok      ", "note": "  note    ", "problem": "  PROBLEM "}
         for finding in diagnosis.findings:
             print(marks[finding.level] + finding.text)
         print(diagnosis.verdict)
-    return OK if diagnosis.measurable else FINDING
+    return options.OK if diagnosis.measurable else options.FINDING
 
 
-@Parameter(name="*", group=group("Workers"))
+@Parameter(name="*", group=options.group("Workers"))
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """Where the episodes and trials run."""
@@ -106,7 +92,7 @@ class EngineOptions:
     """with --engine ray: GPUs reserved for each worker's policy, e.g. 0.25"""
 
 
-@Parameter(name="*", group=group("What will it cost?"))
+@Parameter(name="*", group=options.group("What will it cost?"))
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """A forecast instead of a collection."""
@@ -123,31 +109,31 @@ class PlanOptions:
     measured by then"""
 
 
-@Parameter(name="*", group=group("What is measured (fixed once a study exists)"))
+@Parameter(name="*", group=options.group("What is measured (fixed once a study exists)"))
 @dataclass(frozen=True, kw_only=True)
 class SettingsOptions(Settings):
     """One option for each field of Settings."""
 
-    n_values: Annotated[WholeNumbers, Parameter(name="--n")] = Settings.n_values
+    n_values: Annotated[options.WholeNumbers, Parameter(name="--n")] = Settings.n_values
     seed: int = Settings.seed
     """Random seed for the whole study."""
 
 
-@app.command(group=MEASURE)
+@options.app.command(group=options.MEASURE)
 def collect(
     environment: Environment,
     policy: Annotated[str, Parameter(name="POLICY", help=POLICY_HELP)],
     /,
     *,
-    output: Annotated[Output, Parameter(metavar="STUDY")],
+    output: Annotated[options.Output, Parameter(metavar="STUDY")],
     natural: int = 500,
     spread: int = 500,
     proxy: Annotated[tuple[str, ...], Parameter(metavar="FILE.PY:NAME")] = (),
-    made_with: EnvironmentOptions = EnvironmentOptions(),
+    made_with: options.EnvironmentOptions = options.EnvironmentOptions(),
     engine: EngineOptions = EngineOptions(),
     plan: PlanOptions = PlanOptions(),
     settings: SettingsOptions = SettingsOptions(),
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> int:
     """Run episodes, choose moments and measure their criticality (Algorithm 2).
 
@@ -175,7 +161,6 @@ def collect(
     from safemargin.cli.show_status import show_status
     from safemargin.engines import check_engine
     from safemargin.study.collection import check_collect
-    from safemargin.study.study import Study
 
     if output == Path():
         raise InvalidInput("-o needs the name of a folder for the study")
@@ -199,44 +184,32 @@ def collect(
     if plan.plan:
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     with ProgressBar() as progress:
-        study = Study.create(output, environment, policy, **what, progress=progress)
+        study = sm.Study.create(output, environment, policy, **what, progress=progress)
         study.collect(**size, progress=progress)
     with study:
         show_status(study, as_json=as_json)
-    return OK
+    return options.OK
 
 
-def _plan(plan: PlanOptions, *where: Any, as_json: bool, **options: Any) -> int:
+def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:
     """Print what the same command without --plan would cost."""
     from safemargin.cli.console import ProgressBar
     from safemargin.cli.show_plan import print_plan
-    from safemargin.study.planning import plan_study
 
-    try:
-        with ProgressBar() as progress:
-            found = plan_study(
-                *where,
-                **options,
-                moments=plan.plan_moments,
-                seconds=plan.plan_seconds,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        print("\nstopped before a moment was measured, so there is no plan", file=sys.stderr)
-        return INTERRUPTED
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        print_plan(found)
-    return INTERRUPTED if found.interrupted else OK
+    size |= {"moments": plan.plan_moments, "seconds": plan.plan_seconds}
+    with (
+        options.on_ctrl_c("stopped before a moment was measured, so there is no plan"),
+        ProgressBar() as progress,
+    ):
+        found = sm.plan_study(*where, **size, progress=progress)
+    options.print_answer(found, print_plan, as_json=as_json)
+    return options.INTERRUPTED if found.interrupted else options.OK
 
 
-@app.command(group=MEASURE)
-def status(study: StudyFolder, /, *, as_json: Json = False) -> int:
+@options.app.command(group=options.MEASURE)
+def status(study: options.StudyFolder, /, *, as_json: options.Json = False) -> None:
     """Show what is in a study, what is left to measure, and how long it will take."""
     from safemargin.cli.show_status import show_status
-    from safemargin.study.study import Study
 
-    with Study.open(study) as opened:
+    with sm.Study.open(study) as opened:
         show_status(opened, as_json=as_json)
-    return OK

@@ -1,4 +1,4 @@
-"""The commands of a watched fleet at work: watch it live, read what happened."""
+"""The commands of oversight: what calling would cost and catch, a watched fleet, its log."""
 
 from __future__ import annotations
 
@@ -10,19 +10,76 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from safemargin.cli.options import (
-    INTERRUPTED,
-    OK,
-    OVERSEE,
-    EnvironmentOptions,
-    Json,
-    app,
-    group,
-    print_json,
-)
+import safemargin as sm
+from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
-AGENTS_HERE = group("Agents that run here")
+
+@options.app.command(group=options.OVERSEE)
+def simulate_oversight(
+    study: options.StudyFolder,
+    /,
+    *,
+    budget: Annotated[float | None, Parameter(metavar="B")] = None,
+    tolerance: options.Numbers | None = None,
+    within: Annotated[int, Parameter(metavar="K")] = 8,
+    rate: Annotated[float, Parameter(metavar="R")] = 15.0,
+    agents: Annotated[int, Parameter(metavar="A")] = 1,
+    fit: options.FitOptions = options.FitOptions(),
+    output: options.Output | None = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show what calling below a margin would have cost in attention, and caught.
+
+    Goes through the study's episodes as a monitor would have, with margins fitted without the
+    episode at hand.
+
+    For example:
+
+        safemargin simulate-oversight runs/pong --budget 0.05
+        safemargin simulate-oversight runs/pong --tolerance 0.5,1 -o calls.png
+
+    Exit status 1: no threshold keeps within the budget.
+
+    Args:
+        budget: the share of decisions that people can look at, e.g. 0.05; the answer is call_at
+        tolerance: losses you accept, in reward units (default: a few that make a difference)
+        within: a call during the K decisions up to an event catches it
+        rate: decisions per second of one agent
+        agents: number of agents watched at once
+        output: draw it as well, into a .png, .svg or .pdf file
+    """
+    from safemargin.cli.console import study_to_judge
+    from safemargin.cli.show_attention import print_attention
+
+    with study_to_judge(study) as opened:
+        attention = sm.simulate_oversight(
+            opened,
+            budget=budget,
+            tolerances=tolerance,
+            within=within,
+            rate=rate,
+            agents=agents,
+            **vars(fit),
+        )
+    if output is not None:
+        from safemargin.monitor.attention_plot import attention_figure
+        from safemargin.study.plots import save_figure
+
+        save_figure(attention_figure(attention), output)
+    options.print_answer(attention, print_attention, as_json=as_json)
+    if output is not None and not as_json:
+        print(f"wrote {output}")
+    if budget is not None and not any(attention.choices):
+        print(
+            f"safemargin: no threshold keeps within {budget:g} of decisions at these tolerances",
+            file=sys.stderr,
+        )
+        return options.FINDING
+    return options.OK
+
+
+AGENTS_HERE = options.group("Agents that run here")
 
 
 @Parameter(name="*", group=AGENTS_HERE)
@@ -40,7 +97,7 @@ class AgentOptions:
     """random seed of their first episodes"""
 
 
-@Parameter(name="*", group=group("When they call"))
+@Parameter(name="*", group=options.group("When they call"))
 @dataclass(frozen=True, kw_only=True)
 class CallOptions:
     """When an agent calls somebody, and for how long."""
@@ -58,7 +115,7 @@ class CallOptions:
     continues meanwhile"""
 
 
-@Parameter(name="*", group=group("People"))
+@Parameter(name="*", group=options.group("People"))
 @dataclass(frozen=True, kw_only=True)
 class PeopleOptions:
     """How people are reached, what happens when they leave, and where it is logged."""
@@ -78,7 +135,7 @@ class PeopleOptions:
     """show what happened instead; runs no agents"""
 
 
-@Parameter(name="*", group=group("The server"))
+@Parameter(name="*", group=options.group("The server"))
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """Where the page is, and who may report to it."""
@@ -95,16 +152,26 @@ class ServerOptions:
     """only print the page's address"""
 
 
-@app.command(group=OVERSEE)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """Everything that `safemargin watch` was asked to do."""
+
+    agents: AgentOptions = AgentOptions()
+    made_with: Annotated[options.EnvironmentOptions, Parameter(group=AGENTS_HERE)] = (
+        options.EnvironmentOptions()
+    )
+    calls: CallOptions = CallOptions()
+    people: PeopleOptions = PeopleOptions()
+    server: ServerOptions = ServerOptions()
+    as_json: options.Json = False
+
+
+@options.app.command(group=options.OVERSEE)
+@options.on_ctrl_c("stopped")
 def watch(
-    *files: Annotated[str, Parameter(name="POLICY MARGINS")],
-    agents: AgentOptions = AgentOptions(),
-    made_with: Annotated[EnvironmentOptions, Parameter(group=AGENTS_HERE)] = EnvironmentOptions(),
-    calls: CallOptions = CallOptions(),
-    people: PeopleOptions = PeopleOptions(),
-    server: ServerOptions = ServerOptions(),
-    as_json: Json = False,
-) -> int:
+    *files: Annotated[str, Parameter(name="POLICY MARGINS")], asked: WatchOptions = WatchOptions()
+) -> None:
     """Watch a fleet of agents on a local web page, and take over where it matters.
 
     The page shows every agent with its margin, the lowest first; those below --call-at call you.
@@ -128,28 +195,22 @@ def watch(
         files: the policy to run here and its margins file; with --remote, a margins file for
             agents that report scores only, or nothing
     """
-    try:
-        from safemargin.cli.fleet import WatchOptions, replay_log, run_fleet
+    from safemargin.cli.fleet import replay_log, run_fleet
 
-        asked = WatchOptions(files, agents, made_with, calls, people, server, as_json)
-        if people.replay is None:
-            run_fleet(asked)
-        else:
-            replay_log(asked, people.replay)
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        return INTERRUPTED
-    return OK
+    if asked.people.replay is None:
+        run_fleet(files, asked)
+    else:
+        replay_log(files, asked, asked.people.replay)
 
 
-@app.command(group=OVERSEE)
+@options.app.command(group=options.OVERSEE)
 def audit(
     log: Annotated[Path, Parameter(name="LOG", help="the file that `watch` wrote")],
     /,
     *,
     agent: Annotated[str | None, Parameter(metavar="NAME")] = None,
-    as_json: Json = False,
-) -> int:
+    as_json: options.Json = False,
+) -> None:
     """Print the log of a watched fleet, and check that nothing was altered.
 
     For example:
@@ -161,19 +222,16 @@ def audit(
     Args:
         agent: only the entries of this one
     """
-    from safemargin.monitor.audit import AuditLog
-
-    with AuditLog(log) as opened:
+    with sm.AuditLog(log) as opened:
         count = opened.check()
         entries = list(opened.entries(agent=agent))
     if agent is not None and not entries:
         raise InvalidInput(f"{log} has no entry of an agent {agent!r}")
     if as_json:
-        print_json({"entries": [entry.to_dict() for entry in entries], "whole": True})
-        return OK
+        options.print_json({"entries": [entry.to_dict() for entry in entries], "whole": True})
+        return
     for entry in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time))
         step = "" if entry.step is None else f"{entry.episode}/{entry.step}"
         print(f"{entry.id:>6}  {when}  {step:>8}  {entry.text}")
     print(f"{count:,} entries; none was altered or is missing in between", file=sys.stderr)
-    return OK

@@ -32,23 +32,18 @@ _MOVED = {
     "validation": "comparison=compare exchangeability=law_test gaps heldout paper_tables"
     " validating=validation",
     "web": "explorer=web.app fleet margin_tables report",
-    "web.fleet": "agents=fleet.agents journal=fleet.journal judging=fleet.judging"
-    " local=fleet.local messages=fleet.messages people=fleet.people pictures=fleet.pictures"
+    "web.fleet": "agents=fleet.agents journal=fleet.journal"
+    " local=fleet.local messages=fleet.messages people=fleet.people"
     " restore=fleet.restore state=fleet.state track=fleet.track",
 }
 """For each package its modules that once stood elsewhere, as new=old or, if equal, as one name."""
 
 
-def _former_modules() -> dict[str, str]:
-    former = {}
-    for package, modules in _MOVED.items():
-        for entry in modules.split():
-            new, _, old = entry.partition("=")
-            former[f"safemargin.{package}.{new}"] = f"safemargin.{old or new}"
-    return former
-
-
-FORMER_MODULES = _former_modules()
+FORMER_MODULES = {
+    f"safemargin.{package}.{new}": f"safemargin.{old or new}"
+    for package, modules in _MOVED.items()
+    for new, _, old in (entry.partition("=") for entry in modules.split())
+}
 """Today's full module name → the name that hashes contain."""
 
 

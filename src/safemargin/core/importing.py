@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from safemargin.errors import InvalidInput, describe_error, did_you_mean
+from safemargin.errors import InvalidInput, describe_error, did_you_mean, errors_as
 
 
 def locate(text: str, *, what: str) -> Any:
@@ -22,12 +22,8 @@ def locate(text: str, *, what: str) -> Any:
             f"{what} {text!r}: name an object in it, as 'file.py:attribute' or "
             "'package.module:attribute'"
         )
-    module = (
-        _module_from_file(Path(source), text, what)
-        if source.endswith(".py")
-        else _module_from_name(source, text, what)
-    )
-    value: Any = module
+    load = _module_from_file if source.endswith(".py") else _module_from_name
+    value: Any = load(source, text, what)
     for name in attribute.split("."):
         if not hasattr(value, name):
             public = [each for each in dir(value) if not each.startswith("_")]
@@ -54,25 +50,22 @@ def takes_no_arguments(value: Any) -> bool:
 
 
 def _module_from_name(name: str, text: str, what: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+    with errors_as(InvalidInput, f"{what} {text!r}: importing it failed:"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise  # it is there, but needs another module that is not
             raise InvalidInput(
                 f"{what} {text!r}: no module named {error.name!r} can be imported; "
                 "for a file, write 'path/to/file.py:attribute'"
             ) from error
-        raise InvalidInput(f"{what} {text!r}: importing it failed ({error})") from error
-    except (Exception, SystemExit) as error:
-        raise InvalidInput(
-            f"{what} {text!r}: importing it failed: {describe_error(error)}"
-        ) from error
 
 
-def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
-    if not path.expanduser().is_file():
-        raise InvalidInput(f"{what} {text!r}: there is no file {path}")
-    path = path.expanduser().resolve()
+def _module_from_file(name: str, text: str, what: str) -> ModuleType:
+    path = Path(name).expanduser().resolve()
+    if not path.is_file():
+        raise InvalidInput(f"{what} {text!r}: there is no file {Path(name)}")
     # The name depends on the whole path, so that two files called agent.py do not collide.
     tag = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     name = f"safemargin_file_{path.stem}_{tag}"
@@ -83,9 +76,8 @@ def _module_from_file(path: Path, text: str, what: str) -> ModuleType:
         raise InvalidInput(f"{what} {text!r}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(
-        0, str(path.parent)
-    )  # as when Python runs the file: it may import its neighbours
+    # As when Python runs the file: it may import its neighbours.
+    sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

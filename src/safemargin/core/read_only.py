@@ -14,9 +14,7 @@ def open_read_only(path: Path, *, refusal: type[SafemarginError]) -> sqlite3.Con
     try:
         return _connect(path, "mode=ro")
     except sqlite3.OperationalError as error:
-        code = (
-            error.sqlite_errorcode & 0xFF
-        )  # the primary code; the extended one depends on the cause
+        code = error.sqlite_errorcode & 0xFF  # the extended code depends on the cause
         if code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             raise
         if os.access(path.parent, os.W_OK):

@@ -28,6 +28,8 @@ _LEAST = {
 }
 """The smallest value of each whole number."""
 
+_CHOICES = {"trial_plan": get_args(TrialPlan), "action_choice": get_args(ActionChoice)}
+
 
 DEFAULT_N_VALUES = (1, 2, 4, 8, 16, 32)
 
@@ -98,10 +100,7 @@ class Settings:
             _require(
                 value is None or value >= least, f"{name} must be at least {least}, got {value}"
             )
-        for name, known in (
-            ("trial_plan", get_args(TrialPlan)),
-            ("action_choice", get_args(ActionChoice)),
-        ):
+        for name, known in _CHOICES.items():
             value = getattr(self, name)
             _require(
                 value in known, f"{name} {value!r} is unknown; {did_you_mean(str(value), known)}"

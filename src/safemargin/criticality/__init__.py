@@ -14,15 +14,6 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.criticality.estimation import true_criticality
+    from safemargin.criticality.estimation import true_criticality as true_criticality
 
-__all__ = [
-    "true_criticality",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "true_criticality": "estimation",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

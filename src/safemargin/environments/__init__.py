@@ -14,43 +14,16 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.environments.identity import environment_identity
-    from safemargin.environments.objects import register_state
-    from safemargin.environments.simulator import Simulator, Snapshot, Step, Way
-    from safemargin.environments.spec import EnvironmentSpec
-    from safemargin.environments.ways import (
-        ReplaySimulator,
-        SnapshotSimulator,
-        make_simulator,
-        same,
-    )
+    from safemargin.environments.identity import environment_identity as environment_identity
+    from safemargin.environments.objects import register_state as register_state
+    from safemargin.environments.simulator import Simulator as Simulator
+    from safemargin.environments.simulator import Snapshot as Snapshot
+    from safemargin.environments.simulator import Step as Step
+    from safemargin.environments.simulator import Way as Way
+    from safemargin.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from safemargin.environments.ways import ReplaySimulator as ReplaySimulator
+    from safemargin.environments.ways import SnapshotSimulator as SnapshotSimulator
+    from safemargin.environments.ways import make_simulator as make_simulator
+    from safemargin.environments.ways import same as same
 
-_HOMES = {
-    "EnvironmentSpec": "spec",
-    "ReplaySimulator": "ways",
-    "Simulator": "simulator",
-    "Snapshot": "simulator",
-    "SnapshotSimulator": "ways",
-    "Step": "simulator",
-    "Way": "simulator",
-    "environment_identity": "identity",
-    "make_simulator": "ways",
-    "register_state": "objects",
-    "same": "ways",
-}
-
-__all__ = [
-    "EnvironmentSpec",
-    "ReplaySimulator",
-    "Simulator",
-    "Snapshot",
-    "SnapshotSimulator",
-    "Step",
-    "Way",
-    "environment_identity",
-    "make_simulator",
-    "register_state",
-    "same",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

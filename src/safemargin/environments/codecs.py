@@ -9,6 +9,7 @@ also from within a C extension, stay valid.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -151,14 +152,18 @@ class BoundMethod(Codec):
         return (value.__func__.__qualname__, reference(value.__self__))
 
 
-class Partial(Codec):
+class Parts(Codec):
+    """The base of what is nothing but the objects it refers to."""
+
+    def encode(self, value: Any, reference: Reference) -> Any:
+        return [reference(child) for child in self.children(value)]
+
+
+class Partial(Parts):
     """functools.partial: its arguments may change."""
 
     def children(self, value: Any) -> Iterable[Any]:
         return (value.func, *value.args, *value.keywords.values())
-
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return [reference(child) for child in self.children(value)]
 
 
 class Frozen(Codec):
@@ -173,15 +178,13 @@ class Frozen(Codec):
         return (type(value).__qualname__, *map(reference, value))
 
 
-class ListLike(Codec):
+class ListLike(Frozen):
     """Lists, deques, bytearrays."""
 
     mutable = True
+    by_value = False
 
     def content(self, value: Any) -> Any:
-        return tuple(value)
-
-    def children(self, value: Any) -> Iterable[Any]:
         return tuple(value)
 
     def restore(self, value: Any, content: Any) -> None:
@@ -209,11 +212,8 @@ class DictLike(Codec):
             value[key] = item
 
     def encode(self, value: Any, reference: Reference) -> Any:
-        flat = [type(value).__qualname__]
-        for key, item in value.items():
-            flat.append(reference(key))
-            flat.append(reference(item))
-        return flat
+        parts = itertools.chain.from_iterable(value.items())
+        return [type(value).__qualname__, *map(reference, parts)]
 
 
 class Array(Codec):
@@ -307,7 +307,7 @@ class PythonRandom(RandomSource):
         value.seed(int(generator.integers(2**63)))
 
 
-class SpaceState(Codec):
+class SpaceState(Parts):
     """A Gymnasium space: constant, except for the generator behind its `sample`."""
 
     def children(self, value: Any) -> Iterable[Any]:
@@ -315,9 +315,6 @@ class SpaceState(Codec):
         parts = below.values() if hasattr(below, "values") else below
         generator = value._np_random
         return tuple(parts) if generator is None else (*parts, generator)
-
-    def encode(self, value: Any, reference: Reference) -> Any:
-        return [reference(child) for child in self.children(value)]
 
 
 class Custom(Codec):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from safemargin.environments.codecs import ATOMS, UNSEEN, Codec, Custom
+from safemargin.environments.codecs import ATOMS, UNSEEN, Codec, Custom, qualified_name
 from safemargin.environments.objects import PlainObject, codec_of
 
 Node = tuple[Codec, Any, Any]
@@ -20,6 +21,7 @@ _WITHOUT_REFERENCES = 2  # the last marshal version whose bytes depend on values
 
 def capture(roots: Iterable[Any]) -> tuple[Node, ...]:
     """Save the content of every object that can be reached from the roots."""
+    # Not `_reachable`, which is in a fixed order: this is done at every save, and counts.
     nodes: list[Node] = []
     pending = list(roots)
     seen: set[int] = set()
@@ -56,11 +58,14 @@ def without_reseed(roots: Iterable[Any]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _reachable(roots: Iterable[Any]) -> Iterator[tuple[Codec, Any]]:
-    """Yield every object that can be reached from the roots, each once, in a fixed order."""
+def _reachable(roots: Iterable[Any], seen: set[int] | None = None) -> Iterator[tuple[Codec, Any]]:
+    """Yield every object that can be reached from the roots, each once, in a fixed order.
+
+    Objects whose id is in `seen` are left out; those that are reached are added to it.
+    """
     pending = list(roots)[::-1]
     of_roots = {id(root) for root in pending}  # the layer below a wrapper is itself a root
-    seen: set[int] = set()
+    seen = set() if seen is None else seen
     while pending:
         value = pending.pop()
         if id(value) in seen:
@@ -97,17 +102,14 @@ def encodings(roots: Sequence[Any]) -> list[list[Any]]:
         return (number,)
 
     for root in roots:
-        reference(root)
-    pending.clear()
+        # An immutable one, e.g. a tuple, is encoded wherever it occurs, with what it refers to.
+        if not codec_of(type(root)).by_value:
+            reference(root)
     encoded = []
     for root in roots:
-        parts = [_encode(root, reference)]
-        position = 0
-        while position < len(pending):
-            parts.append(_encode(pending[position], reference))
-            position += 1
         pending.clear()
-        encoded.append(parts)
+        # Encoding an object may add to `pending`, which the loop then reaches too.
+        encoded.append([_encode(value, reference) for value in itertools.chain([root], pending)])
     return encoded
 
 
@@ -120,6 +122,16 @@ def _encode(value: Any, reference: Any) -> Any:
 def encoded_bytes(roots: Sequence[Any]) -> bytes:
     """Return the encoding of some objects as bytes."""
     return marshal.dumps(encodings(roots), _WITHOUT_REFERENCES)
+
+
+def recorded_bytes(roots: Sequence[Any]) -> bytes:
+    """Return the encoding that identities contain.
+
+    It leaves out the arrays inside a tuple, which recorded hashes did not see.
+    """
+    parts = zip(roots, encodings(roots), strict=True)
+    seen = [part[:1] if codec_of(type(root)).by_value else part for root, part in parts]
+    return marshal.dumps(seen, _WITHOUT_REFERENCES)
 
 
 def digest(roots: Sequence[Any]) -> bytes:
@@ -148,22 +160,12 @@ def opaque_attributes(layer: Any, others: Iterable[Any], *, only_unsafe: bool = 
         return []
     found = []
     seen = {id(other) for other in others} | {id(layer)}
-    for name, attribute in codec.attributes(layer).items():
-        pending = [attribute]
-        while pending:
-            value = pending.pop()
-            if type(value) in ATOMS or id(value) in seen:
-                continue
-            seen.add(id(value))
-            inner = codec_of(type(value))
+    for name, attribute in codec.content(layer).items():
+        for inner, value in _reachable([attribute], seen):
             if inner.unsafe if only_unsafe else inner.opaque:
-                kind = type(value)
-                found.append(
-                    f"{type(layer).__name__}.{name.strip('.')} "
-                    f"({kind.__module__}.{kind.__qualname__})"
-                )
+                kind = qualified_name(type(value))
+                found.append(f"{type(layer).__name__}.{name.strip('.')} ({kind})")
                 break
-            pending.extend(inner.children(value))
     return found
 
 

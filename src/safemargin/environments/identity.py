@@ -47,12 +47,12 @@ def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
     hashed.update(repr((env.action_space, env.observation_space)).encode())
     actions = ActionSource(env, _SEED)
     resets = 0
-    hashed.update(graph.encoded_bytes([simulator.reset(_SEED)]))
+    hashed.update(graph.recorded_bytes([simulator.reset(_SEED)]))
     for _ in range(_STEPS):
         if simulator.ended:
             resets += 1
-            hashed.update(graph.encoded_bytes([simulator.reset(_SEED + resets)]))
+            hashed.update(graph.recorded_bytes([simulator.reset(_SEED + resets)]))
         step = simulator.step(actions.draw(simulator.mask))
         outcome = [step.observation, step.reward, step.terminated, step.truncated]
-        hashed.update(graph.encoded_bytes(outcome))
+        hashed.update(graph.recorded_bytes(outcome))
     return f"sha256:{hashed.hexdigest()}"

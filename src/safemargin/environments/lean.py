@@ -12,7 +12,7 @@ import numpy.typing as npt
 from safemargin.environments.ale import EmulatorState, native_stickiness
 from safemargin.environments.atari import GameStart, OneLife, SignReward
 from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way, layers_of
-from safemargin.errors import EnvironmentFault, InvalidInput, describe_error
+from safemargin.errors import EnvironmentFault, InvalidInput, errors_as
 
 Frame = npt.NDArray[np.uint8]
 
@@ -23,11 +23,8 @@ _EMULATOR = EmulatorState()
 class AtariStack:
     """The options of the wrappers that are replaced."""
 
-    game: str
-    mode: int | None
-    difficulty: int | None
-    actions: int
-    frame_limit: int
+    game: tuple[Any, ...]
+    """The game's name, mode, difficulty, number of actions and limit of frames."""
     frame_skip: int
     screen_size: tuple[int, int]
     frames: int
@@ -99,12 +96,8 @@ class AtariSimulator(Simulator):
         if self.ended:
             raise InvalidInput(f"{self.name}: the episode has ended; reset or restore it first")
         self.steps += 1
-        try:
+        with errors_as(EnvironmentFault, f"{self.name}: step {self.steps} raised"):
             chosen = self._actions[action]
-        except (IndexError, TypeError) as error:
-            raise EnvironmentFault(
-                f"{self.name}: step {self.steps} raised {describe_error(error)}"
-            ) from error
         emulator, stack = self._emulator, self.stack
         last = stack.frame_skip - 1
         points = 0.0
@@ -198,19 +191,18 @@ def atari_stack(env: Env) -> AtariStack | None:
         PassiveEnvChecker,
     )
 
-    once = (OneLife, FrameStackObservation, SignReward, AtariPreprocessing, GameStart)
-    layers: dict[type, Any] = {}
-    for layer in layers_of(env)[:-1]:
-        kind = type(layer)
-        if kind in layers or kind not in (*once, OrderEnforcing, PassiveEnvChecker):
-            return None
-        layers[kind] = layer
-    order = [kind for kind in layers if kind in once and kind is not SignReward]
+    wrappers = layers_of(env)[:-1]
+    kinds = [type(layer) for layer in wrappers]
+    layers: dict[type, Any] = dict(zip(kinds, wrappers, strict=True))
     stacking, pictures = layers.get(FrameStackObservation), layers.get(AtariPreprocessing)
-    if stacking is None or pictures is None or order != [kind for kind in once if kind in order]:
-        return None
-    if SignReward in layers and list(layers).index(SignReward) > list(layers).index(
-        AtariPreprocessing
+    anywhere = (OrderEnforcing, PassiveEnvChecker, SignReward)
+    order = (OneLife, FrameStackObservation, AtariPreprocessing, GameStart)
+    if (
+        stacking is None
+        or pictures is None
+        or len(layers) < len(kinds)  # one of them twice
+        or [kind for kind in kinds if kind not in anywhere] != [k for k in order if k in layers]
+        or SignReward in kinds[kinds.index(AtariPreprocessing) :]
     ):
         return None
     if (
@@ -223,12 +215,10 @@ def atari_stack(env: Env) -> AtariStack | None:
         or native_stickiness(env) > 0
     ):
         return None
+    frame_limit = base.ale.getInt("max_num_frames_per_episode")
+    version = base._game_mode, base._game_difficulty, len(base._action_set), frame_limit
     return AtariStack(
-        game=base._game,
-        mode=base._game_mode,
-        difficulty=base._game_difficulty,
-        actions=len(base._action_set),
-        frame_limit=base.ale.getInt("max_num_frames_per_episode"),
+        game=(base._game, *version),
         frame_skip=pictures.frame_skip,
         screen_size=tuple(pictures.screen_size),
         frames=stacking.stack_size,

@@ -6,6 +6,8 @@ read quantities that were computed before the last substep.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import mujoco
@@ -36,16 +38,11 @@ class SimulationState(Codec):
     mutable = True
 
     def __init__(self) -> None:
-        self._spares: dict[int, tuple[Any, list[Any]]] = {}
+        self._spares_of: Callable[[Any], list[Any]]
+        self._spares_of = functools.lru_cache(_MODELS_KEPT)(lambda model: [])
 
     def content(self, value: Any) -> Any:
-        model = value.model
-        if id(model) not in self._spares:
-            if len(self._spares) == _MODELS_KEPT:
-                del self._spares[next(iter(self._spares))]
-            # Keep the model together with its spares, so that no other one gets its id.
-            self._spares[id(model)] = (model, [])
-        return _Copy(value, self._spares[id(model)][1])
+        return _Copy(value, self._spares_of(value.model))
 
     def restore(self, value: Any, content: Any) -> None:
         mujoco.mj_copyData(value, value.model, content.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import enum
@@ -44,16 +45,8 @@ _CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
 }
 
 
-class SetLike(Codec):
+class SetLike(codecs.ListLike):
     """Sets; the order of iteration does not matter."""
-
-    mutable = True
-
-    def content(self, value: Any) -> Any:
-        return value.copy()
-
-    def children(self, value: Any) -> Iterable[Any]:
-        return tuple(value)
 
     def restore(self, value: Any, content: Any) -> None:
         value.clear()
@@ -79,12 +72,12 @@ class PlainObject(Codec):
     _not_hashed: frozenset[str] = frozenset()
 
     def __init__(self, cls: type) -> None:
-        self._slots = [
-            member
+        self._slots = {
+            f".{member.__name__}.{member.__objclass__.__qualname__}": member
             for base in cls.__mro__
             for member in vars(base).values()
             if isinstance(member, types.MemberDescriptorType)
-        ]
+        }
         self._skipped: frozenset[str] = (
             _CONSTANT_ATTRIBUTES if issubclass(cls, gym.Env) else frozenset()
         )
@@ -92,29 +85,19 @@ class PlainObject(Codec):
             self._skipped |= _CONSTANTS_BY_NAME.get(qualified_name(base), frozenset())
         self._has_attributes = cls.__dictoffset__ != 0
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
+    def content(self, value: Any) -> dict[str, Any]:
+        """Return the attributes that are saved, by name."""
         skipped = self._skipped
         found = {}
         if self._has_attributes:
             found = {name: item for name, item in value.__dict__.items() if name not in skipped}
-        for member in self._slots:
-            try:
-                found["." + member.__name__ + "." + member.__objclass__.__qualname__] = (
-                    member.__get__(value, type(value))
-                )
-            except AttributeError:  # an empty slot
-                continue
+        for name, member in self._slots.items():
+            with contextlib.suppress(AttributeError):  # an empty slot
+                found[name] = member.__get__(value, type(value))
         return found
 
-    def attributes(self, value: Any) -> dict[str, Any]:
-        """Return the attributes that are saved, by name."""
-        return self._attributes(value)
-
-    def content(self, value: Any) -> Any:
-        return self._attributes(value)
-
     def children(self, value: Any) -> Iterable[Any]:
-        return self._attributes(value).values()
+        return self.content(value).values()
 
     def restore(self, value: Any, content: Any) -> None:
         if self._has_attributes:
@@ -125,24 +108,20 @@ class PlainObject(Codec):
             present.update(
                 content
                 if not self._slots
-                else {name: item for name, item in content.items() if name[0] != "."}
+                else {name: item for name, item in content.items() if name not in self._slots}
             )
-        for member in self._slots:
-            name = "." + member.__name__ + "." + member.__objclass__.__qualname__
+        for name, member in self._slots.items():
             if name in content:
                 member.__set__(value, content[name])
             else:
-                try:
+                with contextlib.suppress(AttributeError):  # it was empty and still is
                     member.__delete__(value)
-                except AttributeError:
-                    continue
 
     def encode(self, value: Any, reference: Reference) -> Any:
-        attributes = self._attributes(value)
+        attributes = self.content(value)
         flat = [type(value).__qualname__]
         for name in sorted(attributes.keys() - self._not_hashed):
-            flat.append(name)
-            flat.append(reference(attributes[name]))
+            flat += name, reference(attributes[name])
         return flat
 
 
@@ -245,7 +224,6 @@ _CONTAINERS: list[tuple[type, Codec]] = [
 ]
 
 _registered: dict[type, Codec] = {}
-_cache: dict[type, Codec] = {}
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made at run time, as every class written in Python is
 
 
@@ -265,17 +243,10 @@ def register_state(
     if not isinstance(env_type, type):
         raise InvalidInput(f"register_state expects a class, got {env_type!r}")
     _registered[env_type] = codecs.Custom(save, restore, reseed)
-    _cache.clear()
+    _classify.cache_clear()
 
 
-def codec_of(cls: type) -> Codec:
-    """Return the codec for a type."""
-    codec = _cache.get(cls)
-    if codec is None:
-        codec = _cache[cls] = _classify(cls)
-    return codec
-
-
+@functools.cache
 def _classify(cls: type) -> Codec:
     for base in cls.__mro__:
         if base in _registered:
@@ -299,6 +270,10 @@ def _classify(cls: type) -> Codec:
     if issubclass(cls, tuple(codecs.ATOMS)):
         return codecs.Printed()
     return codecs.Opaque()
+
+
+codec_of: Callable[[type], Codec] = _classify
+"""Returns the codec for a type."""
 
 
 def _written_in_python(cls: type, but: type = object) -> bool:

@@ -15,14 +15,7 @@ import gymnasium as gym
 
 from safemargin.core.importing import locate
 from safemargin.environments.simulator import Env, require_single
-from safemargin.errors import (
-    InvalidInput,
-    MissingExtra,
-    SafemarginError,
-    describe_error,
-    did_you_mean,
-    errors_as,
-)
+from safemargin.errors import InvalidInput, MissingExtra, did_you_mean, errors_as
 
 _VERSIONED = re.compile(r"-v\d+$")
 
@@ -44,17 +37,13 @@ class EnvironmentSpec:
     ) -> EnvironmentSpec:
         """Read 'CartPole-v1', 'ALE/Pong-v5', 'atari:pong', 'package.module:function',
         'path/to/file.py:function', or take a function that returns an environment."""
-        if isinstance(source, EnvironmentSpec):
-            return (
-                source
-                if not arguments
-                else cls(source.text, {**source.arguments, **arguments}, source.factory)
-            )
         if not isinstance(arguments, Mapping | None):
             raise InvalidInput(
                 f"environment arguments must be a mapping of names to values, got {arguments!r:.40}"
             )
         given = dict(arguments or {})
+        if isinstance(source, EnvironmentSpec):
+            return cls(source.text, {**source.arguments, **given}, source.factory)
         if isinstance(source, str):
             if not source.strip():
                 raise InvalidInput("environment: expected an id, e.g. 'CartPole-v1', got ''")
@@ -95,7 +84,13 @@ class EnvironmentSpec:
             game = self.text.removeprefix("atari:")
             env = self._called(lambda **given: make_atari(game, **given))
         elif ":" in self.text and not _VERSIONED.search(self.text):
-            env = self._called(_load_function(self.text))
+            found = locate(self.text, what="environment")
+            if not callable(found):
+                raise InvalidInput(
+                    f"environment {self.text!r}: expected a function that makes it, "
+                    f"got {type(found).__name__}"
+                )
+            env = self._called(found)
         else:
             env = self._registered(self.text)
         require_single(env)
@@ -138,24 +133,20 @@ class EnvironmentSpec:
             from safemargin.environments.atari import games
 
             games()
-        try:
-            return gym.make(name, **self.arguments)
-        except gym.error.DependencyNotInstalled as error:
-            if "mujoco" in str(error).lower() or "imageio" in str(error).lower():
-                raise MissingExtra(f"environment {name!r}", extra="mujoco") from error
-            raise InvalidInput(f"environment {name!r} cannot be made: {error}") from error
-        except (gym.error.UnregisteredEnv, ModuleNotFoundError) as error:
-            if isinstance(error, ModuleNotFoundError) and ":" not in name:
-                raise _missing_module(name, error) from error
-            raise InvalidInput(f"environment {name!r} is unknown; {_suggestion(name)}") from error
-        except gym.error.Error as error:
-            raise InvalidInput(f"environment {name!r} cannot be made: {error}") from error
-        except SafemarginError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise InvalidInput(
-                f"environment {name!r} could not be made: {describe_error(error)}"
-            ) from error
+        with errors_as(InvalidInput, f"environment {name!r} could not be made:"):
+            try:
+                return gym.make(name, **self.arguments)
+            except gym.error.DependencyNotInstalled as error:
+                if "mujoco" in str(error).lower() or "imageio" in str(error).lower():
+                    raise MissingExtra(f"environment {name!r}", extra="mujoco") from error
+                raise
+            except (gym.error.UnregisteredEnv, ModuleNotFoundError) as error:
+                if isinstance(error, ModuleNotFoundError) and ":" not in name:
+                    raise _missing_module(name, error) from error
+                known = [key for key in gym.registry if not key.startswith(("phys2d/", "tabular/"))]
+                raise InvalidInput(
+                    f"environment {name!r} is unknown; {did_you_mean(name, known)}"
+                ) from error
 
 
 def _with_full_path(text: str) -> str:
@@ -170,11 +161,6 @@ def _missing_module(name: str, error: ModuleNotFoundError) -> InvalidInput:
     if error.name in ("mujoco", "imageio", "glfw"):
         return MissingExtra(f"environment {name!r}", extra="mujoco")
     return InvalidInput(f"environment {name!r} needs the module {error.name!r}")
-
-
-def _suggestion(name: str) -> str:
-    known = [key for key in gym.registry if not key.startswith(("phys2d/", "tabular/"))]
-    return did_you_mean(name, known)
 
 
 def _importable_name(function: Callable[..., Any]) -> str | None:
@@ -192,13 +178,3 @@ def _importable_name(function: Callable[..., Any]) -> str | None:
     if importlib.util.find_spec(module.partition(".")[0]) is None and origin is not None:
         return f"{origin}:{name}"  # loaded from a file that is on no path
     return f"{module}:{name}"
-
-
-def _load_function(text: str) -> Callable[..., Any]:
-    """Return the function named by 'package.module:function' or 'path/to/file.py:function'."""
-    found = locate(text, what="environment")
-    if not callable(found):
-        raise InvalidInput(
-            f"environment {text!r}: expected a function that makes it, got {type(found).__name__}"
-        )
-    return found  # type: ignore[no-any-return]

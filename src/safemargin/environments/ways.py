@@ -13,7 +13,7 @@ from safemargin.environments import graph
 from safemargin.environments.graph import copied
 from safemargin.environments.lean import AtariSimulator, atari_stack
 from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way, require_single
-from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
+from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean, errors_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +30,15 @@ class SnapshotSimulator(Simulator):
     way: Way = "snapshot"
 
     def _save_state(self) -> _Saved:
-        try:
+        with errors_as(EnvironmentFault, f"{self.name}: the state could not be saved:"):
             return _Saved(self, graph.capture(self.layers))
-        except (Exception, SystemExit) as error:
-            raise EnvironmentFault(
-                f"{self.name}: the state could not be saved: {type(error).__name__}: {error}"
-            ) from error
 
     def _restore_state(self, snapshot: Snapshot) -> None:
         saved = snapshot.state
         if not isinstance(saved, _Saved) or saved.owner is not self:
             raise InvalidInput("a snapshot can only be restored by the simulator that took it")
-        try:
+        with errors_as(EnvironmentFault, f"{self.name}: a snapshot could not be restored:"):
             graph.restore(saved.nodes)
-        except (Exception, SystemExit) as error:
-            raise EnvironmentFault(
-                f"{self.name}: a snapshot could not be restored: {type(error).__name__}: {error}"
-            ) from error
 
     def digest(self) -> bytes | None:
         return graph.whole_digest([*self.layers, self.observation, self.mask, self.ended])
@@ -128,10 +120,4 @@ def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
 
 def same(first: Any, second: Any) -> bool:
     """Whether two observations are equal, bit for bit."""
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return (
-            first.dtype == second.dtype
-            and first.shape == second.shape
-            and (first.dtype.hasobject or first.tobytes() == second.tobytes())
-        )
     return graph.encoded_bytes([first]) == graph.encoded_bytes([second])

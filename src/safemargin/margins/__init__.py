@@ -12,30 +12,12 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.margins.bounds.conformal import moments_needed
-    from safemargin.margins.fitting import NoBound, fit_margins
-    from safemargin.margins.lookup import Lookup, Margins, OutsideRange
-    from safemargin.margins.methods import fit_bound
+    from safemargin.margins.bounds.conformal import moments_needed as moments_needed
+    from safemargin.margins.fitting import NoBound as NoBound
+    from safemargin.margins.fitting import fit_margins as fit_margins
+    from safemargin.margins.lookup import Lookup as Lookup
+    from safemargin.margins.lookup import Margins as Margins
+    from safemargin.margins.lookup import OutsideRange as OutsideRange
+    from safemargin.margins.methods import fit_bound as fit_bound
 
-__all__ = [
-    "Lookup",
-    "Margins",
-    "NoBound",
-    "OutsideRange",
-    "fit_bound",
-    "fit_margins",
-    "moments_needed",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Lookup": "lookup",
-        "Margins": "lookup",
-        "NoBound": "fitting",
-        "OutsideRange": "lookup",
-        "fit_bound": "methods",
-        "fit_margins": "fitting",
-        "moments_needed": "bounds.conformal",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -14,56 +14,22 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.monitor.audit import AuditLog
-    from safemargin.monitor.decisions import Decision, Decisions, Event
-    from safemargin.monitor.drift import Drift
-    from safemargin.monitor.evaluation_watch import EvaluationWatch
-    from safemargin.monitor.monitor import Monitor
-    from safemargin.monitor.notifications import Command, Webhook
-    from safemargin.monitor.overseen import Overseen, Question, oversee
-    from safemargin.monitor.overseers import Lookahead, OtherPolicy, Terminal
-    from safemargin.monitor.remote import RemoteOverseer
-    from safemargin.monitor.simulation import simulate_oversight
+    from safemargin.monitor.audit import AuditLog as AuditLog
+    from safemargin.monitor.decisions import Decision as Decision
+    from safemargin.monitor.decisions import Decisions as Decisions
+    from safemargin.monitor.decisions import Event as Event
+    from safemargin.monitor.drift import Drift as Drift
+    from safemargin.monitor.evaluation_watch import EvaluationWatch as EvaluationWatch
+    from safemargin.monitor.monitor import Monitor as Monitor
+    from safemargin.monitor.notifications import Command as Command
+    from safemargin.monitor.notifications import Webhook as Webhook
+    from safemargin.monitor.overseen import Overseen as Overseen
+    from safemargin.monitor.overseen import Question as Question
+    from safemargin.monitor.overseen import oversee as oversee
+    from safemargin.monitor.overseers import Lookahead as Lookahead
+    from safemargin.monitor.overseers import OtherPolicy as OtherPolicy
+    from safemargin.monitor.overseers import Terminal as Terminal
+    from safemargin.monitor.remote import RemoteOverseer as RemoteOverseer
+    from safemargin.monitor.simulation import simulate_oversight as simulate_oversight
 
-__all__ = [
-    "AuditLog",
-    "Command",
-    "Decision",
-    "Decisions",
-    "Drift",
-    "EvaluationWatch",
-    "Event",
-    "Lookahead",
-    "Monitor",
-    "OtherPolicy",
-    "Overseen",
-    "Question",
-    "RemoteOverseer",
-    "Terminal",
-    "Webhook",
-    "oversee",
-    "simulate_oversight",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "AuditLog": "audit",
-        "Command": "notifications",
-        "Decision": "decisions",
-        "Decisions": "decisions",
-        "Drift": "drift",
-        "EvaluationWatch": "evaluation_watch",
-        "Event": "decisions",
-        "Lookahead": "overseers",
-        "Monitor": "monitor",
-        "OtherPolicy": "overseers",
-        "Overseen": "overseen",
-        "Question": "overseen",
-        "RemoteOverseer": "remote",
-        "Terminal": "overseers",
-        "Webhook": "notifications",
-        "oversee": "overseen",
-        "simulate_oversight": "simulation",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

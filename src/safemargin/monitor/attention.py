@@ -7,15 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from safemargin.core.records import Floats
+from safemargin.margins.bounds.sample import Booleans, Integers
 from safemargin.margins.bounds.table import Estimand
 from safemargin.monitor.decisions import default_release
 from safemargin.validation.heldout import Share, clopper_pearson
-
-Booleans = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

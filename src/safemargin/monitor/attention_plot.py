@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from safemargin.monitor.attention import Attention, AttentionRow, Caught
+from safemargin.monitor.attention import Attention, AttentionRow
 from safemargin.study.plot_info import percent
 from safemargin.study.plots import COLOURS
 
@@ -17,17 +16,38 @@ def attention_figure(attention: Attention) -> Figure:
     """Plot what was caught against calls per hour and against the share of decisions called."""
     figure = Figure(figsize=(8.6, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    what = _events_to_draw(attention)
+    first = attention.rows[0]
+    what = "setbacks" if first.setbacks is not None else "measured loss"
+    if first.ends is not None:
+        what = "ends"
     colours = matplotlib.colormaps[COLOURS]
     count = len(attention.tolerances)
-    named: tuple[list[tuple[float, float]], list[tuple[float, float]]] = [], []
-    for index, tolerance in enumerate(attention.tolerances):
-        rows = [row for row in attention.rows if row.tolerance == tolerance]
-        colour = colours(0.05 + 0.8 * index / max(count - 1, 1))
-        label = f"tolerance {tolerance:g}"
-        per_hour = [row.calls_per_hour for row in rows]
-        _draw(left, rows, per_hour, what, colour, label, named[0])
-        _draw(right, rows, [row.called for row in rows], what, colour, label, named[1])
+    for axes, cost in ((left, "calls_per_hour"), (right, "called")):
+        named: list[tuple[float, float]] = []  # the positions of the labels so far
+        for index, tolerance in enumerate(attention.tolerances):
+            rows = [row for row in attention.rows if row.tolerance == tolerance]
+            drawn = [(getattr(row, cost), row) for row in rows if getattr(row, cost) > 0]
+            colour = colours(0.05 + 0.8 * index / max(count - 1, 1))
+            costs, caught = [at for at, _ in drawn], [_caught(row, what) for _, row in drawn]
+            label = f"tolerance {tolerance:g}"
+            shares = [share for share, _ in caught]
+            axes.plot(costs, shares, marker="o", markersize=4, color=colour, label=label)
+            if what != "measured loss":
+                blindly = [chance for _, chance in caught]
+                axes.plot(costs, blindly, color=colour, linewidth=1.2, linestyle=(0, (1, 1.3)))
+            for (at, row), share in zip(drawn, shares, strict=True):
+                spot = math.log10(at), share
+                # Overlapping labels would be unreadable: only the first is drawn.
+                if any(abs(spot[0] - x) < 0.12 and abs(spot[1] - y) < 0.06 for x, y in named):
+                    continue
+                named.append(spot)
+                axes.annotate(
+                    str(row.call_at), (at, share), xytext=(3, 4), textcoords="offset points",
+                    fontsize=8, color=colour,
+                )  # fmt: skip
+        axes.set_ylim(-0.03, 1.09)
+        axes.set_xscale("log")
+        axes.margins(x=0.1)
     left.set_xlabel(f"calls an hour ({attention.agents_text}, {attention.rate:g} decisions/s)")
     right.set_xlabel("share of decisions called")
     left.set_ylabel(f"share of {what} caught")
@@ -37,10 +57,6 @@ def attention_figure(attention: Attention) -> Figure:
             f"budget {percent(attention.budget)}", (attention.budget, 0.02), fontsize=8,
             xytext=(4, 0), textcoords="offset points", color="0.3",
         )  # fmt: skip
-    for axes in (left, right):
-        axes.set_ylim(-0.03, 1.09)
-        axes.set_xscale("log")
-        axes.margins(x=0.1)
     handles, labels = left.get_legend_handles_labels()
     (blind,) = left.plot([], [], color="0.5", linestyle=(0, (1, 1.3)), linewidth=1.2)
     if what != "measured loss":
@@ -54,50 +70,10 @@ def attention_figure(attention: Attention) -> Figure:
     return figure
 
 
-def _draw(
-    axes: Axes,
-    rows: list[AttentionRow],
-    costs: list[float],
-    what: str,
-    colour: tuple[float, float, float, float],
-    label: str,
-    named: list[tuple[float, float]],
-) -> None:
-    """Draw one tolerance; `named` holds the positions of the labels drawn so far."""
-    drawn = [(cost, row) for cost, row in zip(costs, rows, strict=True) if cost > 0]
-    across = [cost for cost, _ in drawn]
-    shares = [_share(row, what) for _, row in drawn]
-    axes.plot(across, shares, marker="o", markersize=4, color=colour, label=label)
-    if what != "measured loss":
-        chances = [_events(row, what).by_chance for _, row in drawn]
-        axes.plot(across, chances, color=colour, linewidth=1.2, linestyle=(0, (1, 1.3)))
-    for (cost, row), share in zip(drawn, shares, strict=True):
-        spot = math.log10(cost), share
-        # Overlapping labels would be unreadable: only the first is drawn.
-        if any(abs(spot[0] - x) < 0.12 and abs(spot[1] - y) < 0.06 for x, y in named):
-            continue
-        named.append(spot)
-        axes.annotate(
-            str(row.call_at), (cost, share), xytext=(3, 4), textcoords="offset points",
-            fontsize=8, color=colour,
-        )  # fmt: skip
-
-
-def _events_to_draw(attention: Attention) -> str:
-    """Choose the events: ends of episodes, else setbacks, else the measured loss."""
-    first = attention.rows[0]
-    if first.ends is not None:
-        return "ends"
-    return "setbacks" if first.setbacks is not None else "measured loss"
-
-
-def _events(row: AttentionRow, what: str) -> Caught:
+def _caught(row: AttentionRow, what: str) -> tuple[float, float]:
+    """Return the share that was caught, and what calling blindly would have caught."""
+    if what == "measured loss":
+        return row.measured_loss or 0.0, math.nan
     found = row.ends if what == "ends" else row.setbacks
     assert found is not None  # the same events lie behind every row
-    return found
-
-
-def _share(row: AttentionRow, what: str) -> float:
-    if what == "measured loss":
-        return row.measured_loss or 0.0
-    return _events(row, what).share.share or 0.0
+    return found.share.share or 0.0, found.by_chance

@@ -7,6 +7,7 @@ finds what was altered behind SQLite's back. Only entries cut off at the end lea
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -81,8 +82,6 @@ def printable(text: str) -> str:
 
     Some texts come from agents; none may pass for an entry of the log.
     """
-    if text.isprintable():
-        return text
     return "".join(
         each
         if each.isprintable()
@@ -125,13 +124,13 @@ class Entry:
         return {**asdict(self), "text": self.text}
 
 
-class AuditLog:
+class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
     """The log of a watched fleet; any number of readers, and one writing process at a time."""
 
     def __init__(self, path: str | os.PathLike[str], *, write: bool = False) -> None:
         """Open a log to read; with `write`, to append to it, creating it where there is none."""
         self.path = Path(path)
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._lock: int | None = None
         self.writable = write
         self.created = write and not self.path.exists()
@@ -144,16 +143,14 @@ class AuditLog:
         try:
             self._connection = self._open()
             self._last, self._digest = self._end()
-        except sqlite3.Error as error:
+        except BaseException as error:
             self._unlock(remove=not locked_before)
+            if not isinstance(error, sqlite3.Error):
+                raise
+            said = f"{self.path} cannot be read as an audit log ({error}); name another file"
             if self.created:
-                raise AuditLogError(f"the log {self.path} cannot be written: {error}") from error
-            raise AuditLogError(
-                f"{self.path} cannot be read as an audit log ({error}); name another file"
-            ) from error
-        except BaseException:
-            self._unlock(remove=not locked_before)
-            raise
+                said = f"the log {self.path} cannot be written: {error}"
+            raise AuditLogError(said) from error
 
     def _open(self) -> sqlite3.Connection:
         if not self.writable:
@@ -204,22 +201,14 @@ class AuditLog:
         if not self.writable:
             raise AuditLogError(f"{self.path} was opened for reading")
         written = json.dumps(details, allow_nan=False, sort_keys=True)
-        moment = time.time() if when is None else when
         with self._guard:
-            number = self._last + 1
-            row = (number, moment, kind, agent, episode, step, person, written)
-            digest = _digest(self._digest, row, picture)
-            try:
-                self._connection.execute(
-                    "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (*row, picture, digest),
-                )
-            except sqlite3.Error as error:
-                raise AuditLogError(f"{self.path} cannot be written: {error}") from error
-            self._last, self._digest = number, digest
-        return Entry(
-            number, moment, kind, agent, episode, step, person, details, picture is not None
-        )
+            moment = time.time() if when is None else when
+            fields = (self._last + 1, moment, kind, agent, episode, step, person)
+            digest = _digest(self._digest, (*fields, written), picture)
+            query = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            self._ask(query, (*fields, written, picture, digest), refusal="cannot be written")
+            self._last, self._digest = fields[0], digest
+        return Entry(*fields, details, picture is not None)
 
     def tidy(self) -> None:
         """Move entries from SQLite's journal into the file, on a separate connection.
@@ -229,11 +218,8 @@ class AuditLog:
         with self._guard:
             self._connection.execute("PRAGMA wal_autocheckpoint = 0")
         try:
-            other = sqlite3.connect(self.path, timeout=10)
-            try:
+            with contextlib.closing(sqlite3.connect(self.path, timeout=10)) as other:
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            finally:
-                other.close()
         except sqlite3.Error as error:
             raise AuditLogError(f"{self.path} cannot be tidied: {error}") from error
 
@@ -253,9 +239,8 @@ class AuditLog:
         most = None if most is None else max(0, most)
         rows = self._rows("picture IS NOT NULL", after, agent, page=min(most or 1000, 1000))
         for row in islice(rows, most):
-            number, moment, kind, of, episode, step, person, details, pictured = row
-            known = json.loads(details)
-            yield Entry(number, moment, kind, of, episode, step, person, known, bool(pictured))
+            *fields, details, pictured = row
+            yield Entry(*(*fields, json.loads(details), bool(pictured)))
 
     def picture(self, entry: int) -> bytes | None:
         """Return the picture of an entry, a JPEG or PNG file; None where it has none."""
@@ -295,12 +280,14 @@ class AuditLog:
             yield from rows
             after = rows[-1][0]
 
-    def _ask(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def _ask(
+        self, query: str, values: tuple[Any, ...] = (), refusal: str = "cannot be read"
+    ) -> list[Any]:
         with self._guard:
             try:
                 return self._connection.execute(query, values).fetchall()
             except sqlite3.Error as error:
-                raise AuditLogError(f"{self.path} cannot be read: {error}") from error
+                raise AuditLogError(f"{self.path} {refusal}: {error}") from error
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -316,9 +303,6 @@ class AuditLog:
                 Path(f"{self.path}-lock").unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
-
-    def __enter__(self) -> AuditLog:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

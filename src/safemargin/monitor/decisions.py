@@ -68,15 +68,9 @@ def make_rule(
         )
     if pause < 0:
         raise InvalidInput(f"pause must be at least 0 decisions, got {pause}")
-    return Rule(
-        margins.proxy,
-        float(tolerance),
-        int(call_at),
-        int(release_at),
-        int(pause),
-        margins.lowest_proxy,
-        margins.highest_proxy,
-    )
+    whole = int(call_at), int(release_at), int(pause)
+    measured = margins.lowest_proxy, margins.highest_proxy
+    return Rule(margins.proxy, float(tolerance), *whole, *measured)
 
 
 def default_release(n_values: Sequence[int], call_at: int) -> int:
@@ -138,12 +132,12 @@ def _why(decision: Decision) -> str:
         )
     if decision.muted:
         recent = f"the last call ended fewer than {rule.pause} decisions ago"
-        return f"{text}, below {rule.call_at}, but {recent}"
-    if not decision.call:
-        return text
-    if margin < rule.call_at:
-        return f"{text}, below {rule.call_at}"
-    return f"{text}, not yet back at {rule.release_at}"
+        text += f", below {rule.call_at}, but {recent}"
+    elif decision.call and margin < rule.call_at:
+        text += f", below {rule.call_at}"
+    elif decision.call:
+        text += f", not yet back at {rule.release_at}"
+    return text
 
 
 @dataclass(slots=True, eq=False)
@@ -173,16 +167,9 @@ class Decisions:
         return len(self.margin)
 
     def __getitem__(self, agent: int) -> Decision:
-        return Decision(
-            int(self.margin[agent]),
-            float(self.proxy[agent]),
-            bool(self.call[agent]),
-            bool(self.began[agent]),
-            bool(self.outside[agent]),
-            bool(self.muted[agent]),
-            self.void,
-            self.rule,
-        )
+        arrays = self.margin, self.proxy, self.call, self.began, self.outside, self.muted
+        values = [array[agent].item() for array in arrays]
+        return Decision._make([*values, self.void, self.rule])
 
     def copy(self) -> Decisions:
         """Return a copy that the monitor's next step leaves alone."""

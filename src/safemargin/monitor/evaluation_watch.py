@@ -41,8 +41,8 @@ class EvaluationWatch:
 
     def __init__(self, monitor: Monitor, policy: Any) -> None:
         self.monitor = monitor
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotNormalised)  # the evaluation does that here
+        # The evaluation normalises by itself.
+        with warnings.catch_warnings(action="ignore", category=NotNormalised):
             self.policy = load_policy(policy)
         if monitor.margins.policy.get("identity") is not None:
             monitor.check(self.policy)
@@ -88,15 +88,8 @@ class EvaluationWatch:
         known = lowest if self.lowest_margin is None else self.lowest_margin
         self.lowest_margin = min(lowest, known)
         for each in np.flatnonzero(said.began & active).tolist():
-            self.calls.append(
-                WatchedCall(
-                    each,
-                    int(self._episodes[each]),
-                    int(self._steps[each]),
-                    int(said.margin[each]),
-                    said[each].why,
-                )
-            )
+            when = int(self._episodes[each]), int(self._steps[each])
+            self.calls.append(WatchedCall(each, *when, said[each].margin, said[each].why))
         self._steps += 1
         ended = dones & _ends(locals_)
         whole = ended & active & (not self._lives)

@@ -96,8 +96,6 @@ class LiveProxy:
         )
         # The paper's proxies, largest − smallest score, avoid NumPy's overhead.
         self._range = not gaussian and self._proxy.function in (q_range, log_prob_range)
-        self._columns: Floats = np.zeros((0, 0))  # [actions, agents]
-        self._least: Floats = np.zeros(0)  # [agents]
 
     @property
     def probe(self) -> Probe | None:
@@ -126,31 +124,21 @@ class LiveProxy:
             nothing = sum(row) * 0.0  # NaN if one of them is not finite, where max() might miss it
             proxy: float = max(row) - min(row) + nothing
             return proxy
-        values = np.empty(1)
-        self.many(scores[None], values)
-        return float(values[0])
+        return float(self.many(scores[None])[0])
 
-    def many(self, scores: npt.NDArray[Any], values: Floats) -> None:
-        """Write the proxies of many agents' scores into `values` [agents]."""
+    def many(self, scores: npt.NDArray[Any]) -> Floats:
+        """Return the proxies of many agents' scores, [agents]."""
         if self._range:
-            agents, actions = scores.shape
-            if self._columns.shape != (actions, agents):
-                self._columns = np.empty((actions, agents))
-                self._least = np.empty(agents)
             # One row for each action: contiguous in memory, and in double precision.
-            np.copyto(self._columns, scores.T)
-            np.max(self._columns, axis=0, out=values)
-            np.min(self._columns, axis=0, out=self._least)
+            columns = scores.T.astype(np.float64, order="C")
             with np.errstate(invalid="ignore"):  # ∞ − ∞
-                np.subtract(values, self._least, out=values)
-            return
+                return np.asarray(columns.max(axis=0) - columns.min(axis=0))
         exact = scores.astype(np.float64)
         usable = np.isfinite(exact).all(axis=tuple(range(1, exact.ndim)))  # [agents]
-        values.fill(np.nan)
-        if not usable.any():
-            return
-        if self._proxy.vectorised:
+        values = np.full(len(exact), np.nan)
+        if not self._proxy.vectorised:
+            for agent in np.flatnonzero(usable):
+                values[agent] = float(self._proxy.function(exact[agent], [], None))
+        elif usable.any():
             values[usable] = self._proxy.function(exact[usable], self._space)
-            return
-        for agent in np.flatnonzero(usable):
-            values[agent] = float(self._proxy.function(exact[agent], [], None))
+        return values

@@ -176,7 +176,7 @@ class Monitor:
             return self._step_many()
         if single:
             return self._step_one(self._proxy_of_one(rows))
-        self._proxy.many(rows, self._decisions.proxy)
+        self._decisions.proxy[:] = self._proxy.many(rows)
         return self._step_many()
 
     def _step_one(self, proxy: float) -> Decision:
@@ -211,29 +211,20 @@ class Monitor:
     def _step_many(self) -> Decisions:
         """Decide on the proxies in `_decisions`."""
         rule, out = self.rule, self._decisions
-        on, silent, wanted, limit = self._calling, self._silences, self._wanted, self._limits
-        usable = np.isfinite(out.proxy, out=self._usable)
-        np.logical_not(usable, out=self._unusable)
-        np.copyto(out.proxy, np.nan, where=self._unusable)
+        on, silent = self._calling, self._silences
+        usable = np.isfinite(out.proxy)
+        out.proxy[~usable] = np.nan
         indices = np.searchsorted(self._edges, out.proxy, side="right")
-        np.take(self._table, indices, out=out.margin)
-        np.equal(indices, 0, out=out.outside)
-        np.logical_or(out.outside, indices == len(self._edges), out=out.outside)
-        limit.fill(rule.call_at)
-        np.copyto(limit, rule.release_at, where=on)
-        np.less(out.margin, limit, out=wanted)
-        np.greater(silent, 0, out=out.muted)
-        np.logical_and(out.muted, wanted, out=out.muted)
-        np.logical_and(out.muted, usable, out=out.muted)
-        np.greater(out.muted, on, out=out.muted)  # and not on
-        np.logical_or(wanted, self._unusable, out=wanted)
-        np.greater(wanted, out.muted, out=out.call)  # wanted and not muted
-        np.greater(out.call, on, out=out.began)
-        ended = np.greater(on, out.call, out=self._ended)
+        out.margin[:] = self._table[indices]
+        out.outside[:] = (indices == 0) | (indices == len(self._edges))
+        wanted = out.margin < np.where(on, rule.release_at, rule.call_at)
+        out.muted[:] = wanted & usable & ~on & (silent > 0)
+        out.call[:] = (wanted | ~usable) & ~out.muted
+        out.began[:] = out.call & ~on
+        ended = on & ~out.call
         if rule.pause:
-            np.subtract(silent, 1, out=silent, where=silent > 0)
-            np.copyto(silent, rule.pause, where=ended)
-        np.copyto(on, out.call)
+            silent[:] = np.where(ended, rule.pause, np.maximum(silent - 1, 0))
+        on[:] = out.call
         if self._drift is not None:
             self._reservoirs.see(out.proxy, usable)
             if self._block is not None and (self.steps + 1) % self._block == 0:
@@ -249,7 +240,7 @@ class Monitor:
     def begin_episode(self, agents: Any = None) -> None:
         """Report that the next decisions are the first of an episode (or life); None: all agents'.
 
-        Only a learned proxy, which looks back a few steps, needs to know; `end_episode` says so too.
+        Only a learned proxy, which looks back a few steps, needs to know; `end_episode` is enough.
         """
         if self._agents is not None:
             self._proxy.forget(_indices(agents, max(self._agents, 1)))
@@ -281,11 +272,8 @@ class Monitor:
         """Hand one decision of each ended episode to the test for drift."""
         if self._drift is None:
             return
-        if self._agents == 0:
-            values = self._reservoir.end(counted=counted)
-        else:
-            values = self._reservoirs.end(agents, counted=counted)
-        for value in values:
+        reservoir = self._reservoir if self._agents == 0 else self._reservoirs
+        for value in reservoir.end(agents, counted=counted):
             if not self._drift.fired and self._drift.add(value):
                 self._send(Event("drift", -1, self.steps, None, None, self._drift.state.why))
 
@@ -300,10 +288,7 @@ class Monitor:
             raise InvalidInput(f"scores must not be empty, got shape {list(rows.shape)}")
         self._shape, self._dtype = rows.shape, rows.dtype
         agents = 0 if single else len(rows)
-        self._calling, self._wanted, self._usable, self._unusable, self._ended = (
-            np.zeros(agents, dtype=bool) for _ in range(5)
-        )
-        self._silences, self._limits = (np.zeros(agents, dtype=np.int64) for _ in range(2))
+        self._calling, self._silences = np.zeros(agents, dtype=bool), np.zeros(agents, np.int64)
         self._reservoirs = FleetReservoir(agents, self._seed)
         self._decisions = Decisions.of(agents, self.rule)
         self._agents = agents

@@ -26,7 +26,7 @@ DEFAULT_KINDS: tuple[Kind, ...] = ("call", "drift")
 LONGEST_QUEUE = 100
 
 
-class Notifier(ABC):
+class Notifier(contextlib.AbstractContextManager["Notifier"], ABC):
     """Delivers events from its own thread; a full queue drops new ones and counts them."""
 
     def __init__(
@@ -85,14 +85,9 @@ class Notifier(ABC):
         if not self._closed:
             self._closed = True
             deadline = time.monotonic() + timeout
-            try:
+            with contextlib.suppress(queue.Full):  # a daemon does not keep the program alive
                 self._queue.put(None, timeout=timeout)
-            except queue.Full:
-                return  # the thread is a daemon: it does not keep the program alive
-            self._thread.join(max(0.0, deadline - time.monotonic()))
-
-    def __enter__(self) -> Notifier:
-        return self
+                self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -105,15 +100,14 @@ class Notifier(ABC):
         while (event := self._queue.get()) is not None:
             try:
                 self.deliver(event)
+                self.delivered += 1
+                self.failing = False
             except Exception as error:  # noqa: BLE001  whatever it is, the agent continues
                 self.failed += 1
                 self.last_error = f"{type(error).__name__}: {error}"
                 self.failing = True
                 with contextlib.suppress(Exception):
                     self.on_failure(self)
-            else:
-                self.delivered += 1
-                self.failing = False
 
 
 def is_address(url: str, schemes: Collection[str]) -> bool:
@@ -134,17 +128,18 @@ class Webhook(Notifier):
         *,
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, str] | None = None,
-        kinds: Iterable[Kind] = DEFAULT_KINDS,
-        timeout: float = 10.0,
-        at_most_every: float = 0.0,
+        **options: Any,
     ) -> None:
-        """`extra` is added to every message, e.g. {"text": "the agent calls"} for a chat."""
+        """`extra` is added to every message, e.g. {"text": "the agent calls"} for a chat.
+
+        The options are those of `Notifier`.
+        """
         if not is_address(url, ("http", "https")):
             raise InvalidInput(f"a webhook needs an http:// or https:// address, got {url!r}")
         self.url = url
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.extra = dict(extra or {})
-        super().__init__(kinds=kinds, timeout=timeout, at_most_every=at_most_every)
+        super().__init__(**options)
 
     def deliver(self, event: Event) -> None:
         body = json.dumps({**self.extra, **event.to_dict()}).encode()
@@ -156,20 +151,14 @@ class Webhook(Notifier):
 class Command(Notifier):
     """Runs a command for each event, without a shell; standard input is the event as JSON."""
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        *,
-        kinds: Iterable[Kind] = DEFAULT_KINDS,
-        timeout: float = 10.0,
-        at_most_every: float = 0.0,
-    ) -> None:
+    def __init__(self, arguments: Sequence[str], **options: Any) -> None:
+        """The options are those of `Notifier`."""
         if isinstance(arguments, str) or not arguments:
             raise InvalidInput(
                 f"a command is a list of arguments, e.g. ['notify-send', 'call'], got {arguments!r}"
             )
         self.arguments = [str(argument) for argument in arguments]
-        super().__init__(kinds=kinds, timeout=timeout, at_most_every=at_most_every)
+        super().__init__(**options)
 
     def deliver(self, event: Event) -> None:
         subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -58,70 +59,6 @@ class Outcome:
     """Steps at which an action other than the agent's was taken."""
 
 
-class _Agent:
-    """The policy in one environment: its scores, its memory and its choice of actions."""
-
-    def __init__(self, env: Env, policy: Any, monitor: Monitor, seed: int | None) -> None:
-        self.env = env
-        self.policy = load_policy(policy, kind=monitor.margins.policy.get("kind"))
-        self.monitor = monitor
-        if monitor.margins.policy.get("identity") is not None:
-            monitor.check(self.policy)
-        known = monitor.margins.settings
-        names = [name for name in ("action_choice", "epsilon") if name in known]
-        settings = Settings.from_mapping({name: known[name] for name in names})  # as measured
-        self._choose = PolicyActions(env.action_space, self.policy.kind, settings)
-        self._generator = plain_generator(seed)
-        self._memory: Memory = None
-
-    def begin(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; a seed starts a new game even if the last one has lives left."""
-        if options.get("seed") is not None and self._game_goes_on:
-            self.monitor.end_episode(counted=False)
-        observation, info = self.env.reset(**options)
-        self.monitor.begin_episode()
-        self._memory = self.policy.initial_memory(1)
-        return observation, info
-
-    def ask(self, observation: Any, info: dict[str, Any], step: int) -> Question:
-        """Return what the agent would do here, and the monitor's verdict on it."""
-        row, hidden = self._look(observation)
-        mask = self._mask(info) if self.policy.uses_mask else None
-        proposed = self._choose(row, self._generator, mask)
-        return Question(observation, row, self.monitor.step(row, hidden), proposed, step)
-
-    def _look(self, observation: Any) -> tuple[npt.NDArray[np.float32], Any]:
-        """Return the policy's scores and, if the monitor needs them, its features."""
-        batch = batch_of([observation])
-        if not self.monitor.needs_features:
-            scores, self._memory = self.policy.scores(batch, self._memory)
-            return scores[0], None
-        found = self.policy.features(batch, self._memory)
-        self._memory = found.memory
-        return found.scores[0], with_value(found)[0]
-
-    def end(self) -> None:
-        """End the episode; while a game has lives left, it is not over for the monitor."""
-        if not self._game_goes_on:
-            self.monitor.end_episode()
-
-    @property
-    def _game_goes_on(self) -> bool:
-        try:
-            return bool(self.env.get_wrapper_attr("game_goes_on"))
-        except AttributeError:
-            return False
-
-    def _mask(self, info: dict[str, Any]) -> Mask:
-        mask = info.get("action_mask")
-        if mask is None:
-            try:
-                mask = self.env.get_wrapper_attr("action_masks")()
-            except AttributeError:
-                return None
-        return np.array(mask, dtype=bool)
-
-
 class Overseen(gym.Wrapper[Any, Any, Any, Any]):
     """Runs the policy itself; when the monitor calls, the overseer chooses the action.
 
@@ -144,7 +81,15 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.monitor = monitor
         self.overseer = overseer
-        self._agent = _Agent(env, policy, monitor, seed)
+        self._policy = load_policy(policy, kind=monitor.margins.policy.get("kind"))
+        if monitor.margins.policy.get("identity") is not None:
+            monitor.check(self._policy)
+        known = monitor.margins.settings
+        names = [name for name in ("action_choice", "epsilon") if name in known]
+        settings = Settings.from_mapping({name: known[name] for name in names})  # as measured
+        self._choose = PolicyActions(env.action_space, self._policy.kind, settings)
+        self._generator = plain_generator(seed)
+        self._memory: Memory = None
         self._question: Question | None = None
 
     @property
@@ -155,11 +100,16 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
         return self._question
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; an unfinished one before it does not count for drift."""
-        if self._question is not None:
+        """Begin an episode; an unfinished one before it does not count for drift.
+
+        A seed starts a new game even if the last one has lives left.
+        """
+        if self._question is not None or (options.get("seed") is not None and self._game_goes_on):
             self.monitor.end_episode(counted=False)
-        observation, info = self._agent.begin(**options)
-        self._question = self._agent.ask(observation, info, 0)
+        observation, info = self.env.reset(**options)
+        self.monitor.begin_episode()
+        self._memory = self._policy.initial_memory(1)
+        self._ask(observation, info, 0)
         return observation, info
 
     def step(self, action: Any = None) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -173,61 +123,78 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
             asked = True
         taken = proposed if answer is None else answer
         observation, reward, terminated, truncated, info = self.env.step(taken)
-        oversight = _oversight_info(decision, proposed, taken, asked=asked)
-        if terminated or truncated:
-            self._question = None
-            self._agent.end()
+        names = ("margin", "proxy", "call", "began", "outside", "void", "why")
+        oversight = {name: getattr(decision, name) for name in names} | {
+            "asked": asked,
+            "proposed": proposed,
+            "taken": taken,
+            "overruled": not np.array_equal(taken, proposed),
+        }
+        if not (terminated or truncated):
+            self._ask(observation, info, question.step + 1)
         else:
-            self._question = self._agent.ask(observation, info, question.step + 1)
+            self._question = None
+            if not self._game_goes_on:  # while a game has lives left, it goes on for the monitor
+                self.monitor.end_episode()
         return observation, reward, terminated, truncated, {**info, "oversight": oversight}
+
+    def _ask(self, observation: Any, info: dict[str, Any], step: int) -> None:
+        """Work out what the agent would do here, and the monitor's verdict on it."""
+        row, hidden = self._look(observation)
+        mask = self._mask(info) if self._policy.uses_mask else None
+        proposed = self._choose(row, self._generator, mask)
+        self._question = Question(observation, row, self.monitor.step(row, hidden), proposed, step)
+
+    def _look(self, observation: Any) -> tuple[npt.NDArray[np.float32], Any]:
+        """Return the policy's scores and, if the monitor needs them, its features."""
+        batch = batch_of([observation])
+        if not self.monitor.needs_features:
+            scores, self._memory = self._policy.scores(batch, self._memory)
+            return scores[0], None
+        found = self._policy.features(batch, self._memory)
+        self._memory = found.memory
+        return found.scores[0], with_value(found)[0]
+
+    @property
+    def _game_goes_on(self) -> bool:
+        try:
+            return bool(self.env.get_wrapper_attr("game_goes_on"))
+        except AttributeError:
+            return False
+
+    def _mask(self, info: dict[str, Any]) -> Mask:
+        mask = info.get("action_mask")
+        if mask is None:
+            with contextlib.suppress(AttributeError):
+                mask = self.env.get_wrapper_attr("action_masks")()
+        return None if mask is None else np.array(mask, dtype=bool)
 
 
 def oversee(
-    env: Env,
-    policy: Any,
-    monitor: Monitor,
-    *,
-    seed: int | None = None,
-    only_calls: bool = False,
+    env: Env, policy: Any, monitor: Monitor, *, seed: int | None = None, only_calls: bool = False
 ) -> Generator[Question, Any, Outcome]:
     """Run one episode as a plain generator that yields each decision before it is acted upon.
 
     Send an action to overrule the agent; `next` lets it act. With `only_calls`, the generator
     yields only when the monitor calls. It returns the outcome of the episode.
     """
-    agent = _Agent(env, policy, monitor, seed)
-    observation, info = agent.begin(seed=seed)
-    total, step, calls, called, overruled = 0.0, 0, 0, 0, 0
-    terminated = truncated = whole = False
+    watched = Overseen(env, policy, monitor, seed=seed)
+    total, steps, calls, called, overruled = 0.0, 0, 0, 0, 0
+    terminated = truncated = False
     try:
+        watched.reset(seed=seed)
         while not (terminated or truncated):
-            question = agent.ask(observation, info, step)
+            question = watched.question
             decision = question.decision
             answer = (yield question) if decision.call or not only_calls else None
             taken = question.proposed if answer is None else answer
-            observation, reward, terminated, truncated, info = env.step(taken)
+            _, reward, terminated, truncated, _ = watched.step(taken)
             total += float(reward)
-            step += 1
+            steps += 1
             calls += decision.began
             called += decision.call
             overruled += not np.array_equal(taken, question.proposed)
-        whole = True
     finally:
-        if whole:
-            agent.end()
-        else:  # abandoned half-way
+        if not (terminated or truncated):  # abandoned half-way
             monitor.end_episode(counted=False)
-    return Outcome(step, total, terminated, truncated, calls, called, overruled)
-
-
-def _oversight_info(
-    decision: Decision, proposed: Any, taken: Any, *, asked: bool
-) -> dict[str, Any]:
-    """Return what `info["oversight"]` holds."""
-    names = ("margin", "proxy", "call", "began", "outside", "void", "why")
-    return {name: getattr(decision, name) for name in names} | {
-        "asked": asked,
-        "proposed": proposed,
-        "taken": taken,
-        "overruled": not np.array_equal(taken, proposed),
-    }
+    return Outcome(steps, total, terminated, truncated, calls, called, overruled)

@@ -20,7 +20,7 @@ from safemargin.errors import InvalidInput
 from safemargin.monitor.decisions import Decision
 from safemargin.policies import load_policy
 from safemargin.policies.actions import PolicyActions
-from safemargin.policies.base import batch_of
+from safemargin.policies.base import Policy, batch_of
 
 Env = gym.Env[Any, Any]
 
@@ -29,16 +29,19 @@ class OtherPolicy:
     """Another policy acts greedily; it must not be recurrent, because it sees only some steps."""
 
     def __init__(self, policy: Any, *, kind: Any = None) -> None:
-        self.policy = load_policy(policy, kind=kind)
-        if self.policy.initial_memory(1) is not None:
-            raise InvalidInput(
-                f"policy {self.policy.description} is recurrent and would have to see every step; "
-                "an overseer is asked only during calls"
-            )
+        why_not = " and would have to see every step; an overseer is asked only during calls"
+        self.policy = _load_without_memory(policy, kind, why_not)
 
     def __call__(self, observation: Any, scores: Array, decision: Decision, env: Env) -> Any:
         rows, _ = self.policy.scores(batch_of([observation]), None)
         return PolicyActions(env.action_space, self.policy.kind, Settings())(rows[0])
+
+
+def _load_without_memory(policy: Any, kind: Any, why_not: str) -> Policy:
+    loaded = load_policy(policy, kind=kind)
+    if loaded.initial_memory(1) is not None:
+        raise InvalidInput(f"policy {loaded.description} is recurrent{why_not}")
+    return loaded
 
 
 class Lookahead:
@@ -64,12 +67,8 @@ class Lookahead:
             raise InvalidInput(
                 f"a lookahead needs at least 1 step and 1 trial, got {steps} and {trials}"
             )
-        self.policy = load_policy(policy, kind=kind)
-        if self.policy.initial_memory(1) is not None:
-            raise InvalidInput(
-                f"policy {self.policy.description} is recurrent; a lookahead does not know its "
-                "memory"
-            )
+        why_not = "; a lookahead does not know its memory"
+        self.policy = _load_without_memory(policy, kind, why_not)
         self._trials = trials
         # The horizon is where γ^h falls to the accepted error.
         self._settings = Settings(
@@ -89,8 +88,7 @@ class Lookahead:
         self._asked += 1
         try:
             futures = [
-                action_returns(runner, point, environment=self._future(number))
-                for number in range(self._trials)
+                action_returns(runner, point, environment=future) for future in self._futures()
             ]
         finally:
             simulator.restore(point.snapshot)
@@ -101,21 +99,19 @@ class Lookahead:
             best = own
         return int(space.start) + best
 
-    def _future(self, number: int) -> Callable[[], np.random.Generator] | None:
-        """Return the random stream of one of several futures; None: the environment's own."""
+    def _futures(self) -> list[Callable[[], np.random.Generator] | None]:
+        """Return the random stream of each of several futures; of one, the environment's own."""
         if self._trials == 1:
-            return None
-        return partial(stream, self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked, number)
+            return [None]
+        key = self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked
+        return [partial(stream, *key, number) for number in range(self._trials)]
 
 
 class Terminal:
     """Shows margin and scores to a person at the keyboard, and asks for an action."""
 
     def __init__(
-        self,
-        *,
-        ask: Callable[[str], str] = input,
-        show: Callable[[str], Any] | None = None,
+        self, *, ask: Callable[[str], str] = input, show: Callable[[str], Any] | None = None
     ) -> None:
         self._ask = ask
         self._show = show or (lambda text: print(text, file=sys.stderr, flush=True))

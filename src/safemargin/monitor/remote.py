@@ -7,6 +7,7 @@ within `lost_after` seconds and does what `on_lost` says until the server is bac
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -35,7 +36,7 @@ REPEAT = 1.0
 """Seconds after which a waiting decision is sent again, in case the server has lost it."""
 
 
-class RemoteOverseer:
+class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
     """Reports to `safemargin watch --remote`, and takes a person's actions once they take over.
 
     Use it as the overseer of `sm.Overseen`, or call `decide` in your own loop. It needs the
@@ -108,7 +109,7 @@ class RemoteOverseer:
             "environment": environment,
             "on_lost": on_lost,
         }
-        self._outgoing: queue.Queue[str | bytes | None] = queue.Queue(LONGEST_QUEUE)
+        self._outgoing: queue.Queue[str | bytes | None] = queue.Queue()
         self._heard_at = -math.inf
         self._refused: str | None = None
         self._answered = threading.Event()  # welcomed, refused, or not in time
@@ -148,12 +149,16 @@ class RemoteOverseer:
         start = int(getattr(env.action_space, "start", 0))
         own = start + int(row.argmax()) if discrete else None
         if not self._hello["action_names"] and discrete:
-            self._introduce(env, int(env.action_space.n), start)
+            from safemargin.monitor.overseers import action_names
+
+            names = action_names(env, int(env.action_space.n))
+            named = [name or f"action {start + index}" for index, name in enumerate(names)]
+            self._hello |= {"first_action": start, "action_names": named}
+            self._put(json.dumps({**self._hello, "kind": "about"}))
         picture = None
         if self.wants_picture and getattr(env, "render_mode", None) == "rgb_array":
             picture = env.render()
-        answered, action = self._ask(own, scores, decision, picture)
-        return action if answered else None
+        return self._ask(own, scores, decision, picture)
 
     def decide(
         self,
@@ -169,8 +174,8 @@ class RemoteOverseer:
         judges the `scores`. `picture`: an array [height, width, 3] of bytes, or a JPEG or PNG
         file; it is sent only where `wants_picture`. Raises OverseerLost where the agent must stop.
         """
-        answered, action = self._ask(own, scores, decision, picture)
-        return action if answered and action is not None else own
+        action = self._ask(own, scores, decision, picture)
+        return own if action is None else action
 
     @property
     def wants_picture(self) -> bool:
@@ -196,20 +201,25 @@ class RemoteOverseer:
         if connection is not None:
             connection.close_socket()
 
-    def __enter__(self) -> RemoteOverseer:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _ask(
-        self, own: Any, scores: Any, decision: Decision | None, picture: Any
-    ) -> tuple[bool, Any]:
-        """Return (True, a person's action), or (False, None) for the agent's own."""
+    def _ask(self, own: Any, scores: Any, decision: Decision | None, picture: Any) -> Any:
+        """Return a person's action, or None for the agent's own."""
         step, self._step = self._step, self._step + 1
-        report = self._report(step, own, scores, decision)
+        report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
+        if scores is not None:
+            report["scores"] = [finite_or_none(value) for value in np.ravel(scores).tolist()]
+        if own is not None:
+            given = np.asarray(own)
+            report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
+        if decision is not None:
+            report |= decision.report()
         if picture is not None and self.wants_picture:
-            self._show(step, picture)
+            from safemargin.monitor.pictures import as_picture
+
+            self._pictured = time.monotonic()
+            self._put(b"P" + step.to_bytes(4, "big") + as_picture(picture))
         reported = self.steering.taken
         self._put(json.dumps({**report, "waits": reported}))
         if decision is not None and decision.began and not reported and self.wait:
@@ -219,7 +229,7 @@ class RemoteOverseer:
                 raise OverseerLost(f"{self.name} must stop: {self.steering.stopped}")
             if self.lost or self._closing.is_set():
                 if self.on_lost == "go-on":
-                    return False, None
+                    return None
                 if self._closing.is_set():
                     raise OverseerLost(f"{self.name} stops: its overseer was closed")
                 if self.on_lost == "stop":
@@ -228,11 +238,11 @@ class RemoteOverseer:
                         f"{self.lost_after:g} s ({self.last_error or 'no answer'})"
                     )
                 if self.hold_action is not None:
-                    return True, self.hold_action
+                    return self.hold_action
                 time.sleep(LOOK_AGAIN)
                 continue
             if not self.steering.taken:
-                return False, None
+                return None
             if not reported:
                 self._put(json.dumps({**report, "waits": True}))
             reported = False
@@ -243,50 +253,16 @@ class RemoteOverseer:
                 patience=REPEAT if self.patience is None else self.patience,
             )
             if answered:
-                return True, action
+                return action
             if self.patience is not None and self.steering.taken and not self.lost:
-                return False, None
-
-    def _report(
-        self, step: int, own: Any, scores: Any, decision: Decision | None
-    ) -> dict[str, Any]:
-        report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
-        if scores is not None:
-            report["scores"] = [finite_or_none(value) for value in np.ravel(scores).tolist()]
-        if own is not None:
-            given = np.asarray(own)
-            report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
-        if decision is not None:
-            report |= decision.report()
-        return report
-
-    def _show(self, step: int, picture: Any) -> None:
-        from safemargin.monitor.pictures import as_picture
-
-        self._pictured = time.monotonic()
-        self._put(b"P" + step.to_bytes(4, "big") + as_picture(picture))
-
-    def _introduce(self, env: Any, count: int, start: int) -> None:
-        from safemargin.monitor.overseers import action_names
-
-        names = action_names(env, count)
-        self._hello["first_action"] = start
-        self._hello["action_names"] = [
-            name or f"action {start + index}" for index, name in enumerate(names)
-        ]
-        self._put(json.dumps({**self._hello, "kind": "about"}))
+                return None
 
     def _put(self, message: str | bytes | None) -> None:
-        while True:
-            try:
-                self._outgoing.put_nowait(message)
-                return
-            except queue.Full:
-                try:
-                    self._outgoing.get_nowait()
-                    self.dropped += 1
-                except queue.Empty:
-                    continue
+        if self._outgoing.qsize() >= LONGEST_QUEUE:
+            with contextlib.suppress(queue.Empty):
+                self._outgoing.get_nowait()
+                self.dropped += 1
+        self._outgoing.put(message)
 
     def _forget(self) -> None:
         """Drop what was queued while disconnected: it is of no use to anybody watching now."""
@@ -371,8 +347,8 @@ class RemoteOverseer:
             said = bytes(response.body or b"").decode(errors="replace").strip()
             self.last_error = said or f"HTTP {response.status_code}"
             self._refuse()
-            return
-        self.last_error = f"{type(error).__name__}: {error}"
+        else:
+            self.last_error = f"{type(error).__name__}: {error}"
 
     def _refuse(self) -> None:
         """Give up while the constructor waits; later, a name or token may be corrected."""

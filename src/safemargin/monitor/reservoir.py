@@ -32,8 +32,8 @@ class Reservoir:
             self._kept = proxy
         return self._seen
 
-    def end(self, *, counted: bool) -> list[float]:
-        """End the episode; return its value, or nothing where it does not count."""
+    def end(self, agents: Iterable[int], *, counted: bool) -> list[float]:
+        """End the only agent's episode; return its value, or nothing where it does not count."""
         values = [self._kept] if counted and self._seen else []
         self._seen = 0
         return values
@@ -49,8 +49,6 @@ class FleetReservoir:
     def __init__(self, agents: int, seed: int | None = None) -> None:
         self._seen = np.zeros(agents, dtype=np.int64)  # [agents]
         self.kept: Floats = np.zeros(agents)  # [agents]
-        self._uniforms: Floats = np.zeros(agents)  # [agents]
-        self._taken = np.zeros(agents, dtype=bool)  # [agents]
         self._generator = new_generator(2, seed)
         self._tickets = np.arange(agents)  # [agents]
         self._next_ticket, self._expected = agents, 0
@@ -58,12 +56,9 @@ class FleetReservoir:
 
     def see(self, proxies: Floats, usable: npt.NDArray[np.bool_]) -> None:
         """Add one decision of each agent whose proxy is usable; both [agents]."""
-        np.add(self._seen, usable, out=self._seen)
-        self._generator.random(out=self._uniforms)
-        np.multiply(self._uniforms, self._seen, out=self._uniforms)
-        np.less(self._uniforms, 1, out=self._taken)
-        np.logical_and(self._taken, usable, out=self._taken)
-        np.copyto(self.kept, proxies, where=self._taken)
+        self._seen += usable
+        taken = usable & (self._generator.random(len(usable)) * self._seen < 1)
+        np.copyto(self.kept, proxies, where=taken)
 
     def end(self, agents: Iterable[int], *, counted: bool) -> list[float]:
         """End these agents' episodes; return the values that can now be handed on."""

@@ -19,12 +19,7 @@ from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.fitting import NoBound, margins_from_sample
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
-from safemargin.monitor.attention import (
-    Attention,
-    PastEpisode,
-    attention_row,
-    within_budget,
-)
+from safemargin.monitor.attention import Attention, PastEpisode, attention_row, within_budget
 from safemargin.study.grouping import group_labels
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
@@ -62,9 +57,15 @@ def simulate_oversight(
         raise InvalidInput(f"the tolerance must be at least 0, got {min(chosen):g}")
     tuples = study.tuples(whole.proxy, estimand=estimand)
     notes = list(whole.notes)
-    fold_of = _folds(study)
-    fits = _fit_folds(study, tuples, fold_of, confidence, method, estimand, notes)
-    episodes = _past_episodes(study, whole, tuples, fold_of, fits, chosen)
+    held_out: Mapping[EpisodeKey, Margins] | None = None
+    try:
+        held_out = _held_out(study, whole, tuples)
+    except InvalidInput as error:
+        notes.append(
+            "the margins have seen the episodes they are judged on, which flatters them: "
+            f"without a fifth of the moments, none can be fitted ({error})"
+        )
+    episodes = _past_episodes(study, whole, tuples, held_out, chosen)
     rows = tuple(
         attention_row(
             episodes, index, tolerance, whole.n_values, column, within, rate * 3600, agents
@@ -86,7 +87,7 @@ def simulate_oversight(
         episodes=len(episodes),
         distinct_episodes=distinct,
         decisions=sum(len(episode.margins[0]) for episode in episodes),
-        held_out=fits is not None,
+        held_out=held_out is not None,
         proxy=whole.proxy,
         confidence=confidence,
         method=method,
@@ -106,54 +107,36 @@ def _check(budget: float | None, within: int, rate: float, agents: int) -> None:
         raise InvalidInput(f"agents must be at least 1, got {agents}")
 
 
-def _folds(study: Study) -> dict[EpisodeKey, int]:
-    """Assign a fold to every episode; similar episodes share one."""
+def _held_out(study: Study, whole: Margins, tuples: Tuples) -> dict[EpisodeKey, Margins]:
+    """Return for each episode margins that were fitted without it and without similar ones.
+
+    InvalidInput where too few moments are left for that.
+    """
     keys = list(study.store.fingerprints())
     _, group = np.unique(group_labels(study.store, keys), return_inverse=True)
-    return dict(zip(keys, (group % FOLDS).tolist(), strict=True))
-
-
-def _fit_folds(
-    study: Study,
-    tuples: Tuples,
-    fold_of: Mapping[EpisodeKey, int],
-    confidence: float,
-    method: str,
-    estimand: Estimand,
-    notes: list[str],
-) -> list[Margins] | None:
-    """Return margins fitted without each fold; None where too few moments are left for that."""
+    fold_of = dict(zip(keys, (group % FOLDS).tolist(), strict=True))
     fold = np.array([fold_of[key] for key in tuples.keys], dtype=np.int64)
     fits = []
     for left_out in range(FOLDS):
-        try:
-            sample = Sample.from_tuples(tuples, estimand, moments=fold != left_out)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NoBound)
-                fits.append(
-                    margins_from_sample(
-                        sample,
-                        confidence,
-                        method,
-                        natural_proxies=(),
-                        minimum_bandwidth=study.minimum_bandwidth,
-                    )
+        sample = Sample.from_tuples(tuples, whole.estimand, moments=fold != left_out)
+        with warnings.catch_warnings(action="ignore", category=NoBound):
+            fits.append(
+                margins_from_sample(
+                    sample,
+                    whole.confidence,
+                    whole.method,
+                    natural_proxies=(),
+                    minimum_bandwidth=study.minimum_bandwidth,
                 )
-        except InvalidInput as error:
-            notes.append(
-                "the margins have seen the episodes they are judged on, which flatters them: "
-                f"without a fifth of the moments, none can be fitted ({error})"
             )
-            return None
-    return fits
+    return {key: fits[fold] for key, fold in fold_of.items()}
 
 
 def _past_episodes(
     study: Study,
     whole: Margins,
     tuples: Tuples,
-    fold_of: Mapping[EpisodeKey, int],
-    fits: list[Margins] | None,
+    held_out: Mapping[EpisodeKey, Margins] | None,
     tolerances: Sequence[float],
 ) -> list[PastEpisode]:
     """Return every episode with the margin at each decision."""
@@ -167,7 +150,7 @@ def _past_episodes(
         values = trace.values[trace.opening :]
         if not len(values):
             continue
-        margins = whole if fits is None else fits[fold_of[trace.key]]
+        margins = whole if held_out is None else held_out[trace.key]
         step, losses = measured.get(trace.key, (None, None))
         rewards = study.store.rewards(trace.key)[trace.opening :]
         episodes.append(

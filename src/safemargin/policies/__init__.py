@@ -15,29 +15,12 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.policies.base import Memory, Observations, Policy, ScoreKind
-    from safemargin.policies.loading import load_policy
-    from safemargin.policies.proxies import Proxy, register_proxy
+    from safemargin.policies.base import Memory as Memory
+    from safemargin.policies.base import Observations as Observations
+    from safemargin.policies.base import Policy as Policy
+    from safemargin.policies.base import ScoreKind as ScoreKind
+    from safemargin.policies.loading import load_policy as load_policy
+    from safemargin.policies.proxies import Proxy as Proxy
+    from safemargin.policies.proxies import register_proxy as register_proxy
 
-__all__ = [
-    "Memory",
-    "Observations",
-    "Policy",
-    "Proxy",
-    "ScoreKind",
-    "load_policy",
-    "register_proxy",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Memory": "base",
-        "Observations": "base",
-        "Policy": "base",
-        "Proxy": "proxies",
-        "ScoreKind": "base",
-        "load_policy": "loading",
-        "register_proxy": "proxies",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

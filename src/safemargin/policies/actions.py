@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from safemargin.core.records import Floats
 from safemargin.core.settings import Settings
@@ -24,27 +25,22 @@ class RandomActions:
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.space = space
-        if isinstance(space, gym.spaces.Discrete):
-            self.width = 1
-        elif isinstance(space, gym.spaces.Box):
-            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-                raise InvalidInput(
-                    f"the action space {space} has no bounds, so no action of it is uniformly "
-                    "random; give it a space with bounds (gymnasium.wrappers.TransformAction)"
-                )
-            self.width = int(np.prod(space.shape))
-        elif isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
-            self.width = int(np.prod(space.shape))
-        else:
+        if not isinstance(space, Discrete | MultiDiscrete | MultiBinary | Box):
             raise InvalidInput(
                 f"random actions are defined for Discrete, MultiDiscrete, MultiBinary and Box "
                 f"action spaces, not for {type(space).__name__}; flatten the action space first"
             )
+        if isinstance(space, Box) and not np.isfinite([space.low, space.high]).all():
+            raise InvalidInput(
+                f"the action space {space} has no bounds, so no action of it is uniformly "
+                "random; give it a space with bounds (gymnasium.wrappers.TransformAction)"
+            )
+        self.width = int(np.prod(space.shape or ()))
 
     def __call__(self, uniforms: npt.NDArray[np.float64], mask: Mask = None) -> Any:
         """Return the action for `width` uniform numbers; with a mask, one of the legal actions."""
         space = self.space
-        if isinstance(space, gym.spaces.Discrete):
+        if isinstance(space, Discrete):
             if mask is None:
                 return int(space.start) + int(uniforms[0] * space.n)
             legal = np.flatnonzero(mask)
@@ -52,15 +48,15 @@ class RandomActions:
                 raise EnvironmentFault("the environment's action mask allows no action at all")
             return int(space.start + legal[int(uniforms[0] * len(legal))])
         shaped = uniforms.reshape(space.shape)
-        if isinstance(space, gym.spaces.Box) and space.dtype.kind in "iub":
+        if isinstance(space, Box) and space.dtype.kind in "iub":
             low = space.low.astype(np.uint64)  # modulo 2⁶⁴, where differences are right, too
             last = space.high.astype(np.uint64) - low
             drawn = np.minimum((shaped * (last + 1.0)).astype(np.uint64), last)
             return (low + drawn).astype(space.dtype)
-        if isinstance(space, gym.spaces.Box):
+        if isinstance(space, Box):
             span = space.high.astype(np.float64) - space.low
             return (space.low + shaped * span).astype(space.dtype)
-        if isinstance(space, gym.spaces.MultiDiscrete):
+        if isinstance(space, MultiDiscrete):
             return (space.start + np.floor(shaped * space.nvec)).astype(space.dtype)
         return (shaped >= 0.5).astype(space.dtype)
 
@@ -74,15 +70,10 @@ class PolicyActions:
         self.choice = settings.action_choice
         self.epsilon = settings.epsilon
         self.random_actions = RandomActions(space)
-        discrete = isinstance(space, gym.spaces.Discrete)
-        if kind in ("q", "logits") and not discrete:
+        needed = Discrete if kind in ("q", "logits") else Box
+        if not isinstance(space, needed):
             raise PolicyFault(
-                f"a policy with scores of kind {kind!r} needs a Discrete action space, "
-                f"but the environment's is {space}"
-            )
-        if kind in ("gaussian", "actions") and not isinstance(space, gym.spaces.Box):
-            raise PolicyFault(
-                f"a policy with scores of kind {kind!r} needs a Box action space, "
+                f"a policy with scores of kind {kind!r} needs a {needed.__name__} action space, "
                 f"but the environment's is {space}"
             )
         if self.choice == "sampled" and kind in ("q", "actions"):

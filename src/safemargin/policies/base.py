@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.policies.checks import check_by_probe
 
 ScoreKind = Literal["q", "logits", "gaussian", "actions"]
@@ -77,6 +78,21 @@ class Policy(ABC):
     def check(self, env: gym.Env[Any, Any]) -> None:
         """Raise PolicyFault if the policy cannot act in this environment."""
         check_by_probe(self, env)
+
+
+def checked_kind(kind: Any, complaint: str) -> ScoreKind:
+    """Return a kind of scores, or raise InvalidInput: the complaint, then a suggestion."""
+    for known in get_args(ScoreKind):
+        if kind == known:
+            return known  # type: ignore[no-any-return]
+    raise InvalidInput(f"{complaint}; {did_you_mean(str(kind), get_args(ScoreKind))}")
+
+
+def for_each(observations: Any, change: Callable[[Any], Any]) -> Any:
+    """Return what a function makes of a batch; for Dict spaces, of each of its arrays."""
+    if isinstance(observations, dict):
+        return {name: change(array) for name, array in observations.items()}
+    return change(observations)
 
 
 def batch_of(observations: Sequence[Any]) -> Observations:

@@ -9,8 +9,8 @@ split.
 from __future__ import annotations
 
 import contextlib
-import copy
 from abc import abstractmethod
+from operator import itemgetter
 from typing import Any
 
 import gymnasium as gym
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, PolicyFault, errors_as
-from safemargin.policies.base import Features, Memory, Observations, Policy
-from safemargin.policies.checks import checked_scores
+from safemargin.policies.base import Features, Memory, Observations, Policy, for_each
+from safemargin.policies.checks import checked_scores, sample_batch
 
 WIDENED_BY = 64
 """The number of random observations on which larger batches must prove to give the same bits."""
@@ -53,9 +53,11 @@ class BatchedPolicy(Policy):
         memories: list[tuple[npt.NDArray[Any], ...]] = []
         for start in range(0, batch, size):
             kept = min(size, batch - start)
-            rows = slice(start, start + size) if kept == size else _padded(start, size, batch)
+            rows: Any = slice(start, start + size)
+            if kept < size:  # the last part, where the last row is repeated as padding
+                rows = np.minimum(np.arange(start, start + size), batch - 1)
             raw, after = self.evaluate(
-                _take(observations, rows),
+                for_each(observations, itemgetter(rows)),
                 None if memory is None else tuple(array[rows] for array in memory),
             )
             scores.append(self._checked(raw, size)[:kept])
@@ -75,10 +77,10 @@ class BatchedPolicy(Policy):
             memory = self.initial_memory(batch)
         found = []
         for row in range(batch):  # one at a time, so that no row depends on the others
-            rows = _padded(row, self.fixed_batch or 1, row + 1)
+            rows = np.full(self.fixed_batch or 1, row)
             found.append(
                 self.evaluate_features(
-                    _take(observations, rows),
+                    for_each(observations, itemgetter(rows)),
                     None if memory is None else tuple(array[rows] for array in memory),
                 )
             )
@@ -107,13 +109,11 @@ class BatchedPolicy(Policy):
         self._widened = 1
         if self.initial_memory(1) is not None or not isinstance(space, gym.spaces.Box):
             return 1
-        source = copy.deepcopy(space)
-        source.seed(0)
-        observations = np.stack([source.sample() for _ in range(WIDENED_BY)])
+        observations: Any = sample_batch(space, WIDENED_BY)
         with contextlib.suppress(PolicyFault):
             apart, _ = self.scores(observations)
             for size in range(2, rows + 1):
-                for start in range(0, len(observations) - size + 1, size):
+                for start in range(0, WIDENED_BY - size + 1, size):
                     part = slice(start, start + size)
                     raw, _ = self.evaluate(observations[part], None)
                     if self._checked(raw, size).tobytes() != apart[part].tobytes():
@@ -152,14 +152,3 @@ def batch_size(observations: Observations) -> int:
     if np.ndim(array) == 0:
         raise PolicyFault("observations come in batches: expected [batch, ...], got one number")
     return len(array)
-
-
-def _padded(start: int, size: int, batch: int) -> npt.NDArray[np.intp]:
-    """Return the rows of the last part; the last row is repeated as padding."""
-    return np.minimum(np.arange(start, start + size), batch - 1)
-
-
-def _take(observations: Observations, rows: slice | npt.NDArray[np.intp]) -> Observations:
-    if isinstance(observations, dict):
-        return {key: array[rows] for key, array in observations.items()}
-    return observations[rows]

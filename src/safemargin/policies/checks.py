@@ -75,7 +75,7 @@ def check_observation_space(
     space: gym.Space[Any],
     *,
     shape: tuple[int | None, ...],
-    dtype: np.dtype[Any] | None = None,
+    dtype: np.dtype[Any],
 ) -> None:
     """Compare an environment's observations with what the policy takes; None means any size."""
     got = space.shape
@@ -90,11 +90,7 @@ def check_observation_space(
             f"policy {description}: expected observations of shape {expected}, "
             f"got {_shape_text(space)} from the environment"
         )
-    if (
-        dtype is not None
-        and space.dtype is not None
-        and not np.can_cast(space.dtype, dtype, "same_kind")
-    ):
+    if space.dtype is not None and not np.can_cast(space.dtype, dtype, "same_kind"):
         raise PolicyFault(
             f"policy {description}: expected observations of type {dtype}, "
             f"got {space.dtype} from the environment"

@@ -5,19 +5,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import itertools
 import types
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from safemargin.core.former_names import recorded_class, recorded_module
 
 PREFIX = "sha256:"
-
-
-class _Digest(Protocol):
-    def update(self, data: bytes, /) -> None: ...
 
 
 def file_identity(contents: Iterable[bytes]) -> str:
@@ -47,77 +44,79 @@ def function_identity(function: Any) -> str:
     the class and the attributes are seen; of what is read during a call (a file, a network),
     nothing.
     """
-    digest = hashlib.sha256()
-    _add(digest, function, seen={})
-    return PREFIX + digest.hexdigest()
+    hashed = _Hash()
+    hashed.add(function)
+    return PREFIX + hashed.digest.hexdigest()
 
 
-def _add(digest: _Digest, value: Any, *, seen: dict[int, int]) -> None:
-    """Add one value, of any kind, to the digest."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        digest.update(f"{type(value).__name__} {value!r}\n".encode())
-        return
-    if id(value) in seen:  # a cycle or a shared value: its number in the order of discovery
-        digest.update(f"again {seen[id(value)]}\n".encode())
-        return
-    seen[id(value)] = len(seen)
-    if isinstance(value, types.ModuleType):
-        digest.update(f"module {recorded_module(value.__name__)}\n".encode())
-    elif isinstance(value, np.ndarray | np.generic) or _is_tensor(value):
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-        digest.update(f"array {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    elif isinstance(value, Mapping):
-        digest.update(f"mapping {len(value)}\n".encode())
-        for key in sorted(value, key=repr):
-            _add(digest, key, seen=seen)
-            _add(digest, value[key], seen=seen)
-    elif isinstance(value, list | tuple):
-        digest.update(f"sequence {len(value)}\n".encode())
-        for item in value:
-            _add(digest, item, seen=seen)
-    elif isinstance(value, set | frozenset):
-        digest.update(f"set {sorted(map(repr, value))}\n".encode())
-    elif isinstance(value, functools.partial):
-        digest.update(b"partial\n")
-        for item in (value.func, value.args, value.keywords):
-            _add(digest, item, seen=seen)
-    elif isinstance(value, types.MethodType):
-        digest.update(b"method\n")
-        _add(digest, value.__func__, seen=seen)
-        _add(digest, value.__self__, seen=seen)
-    elif isinstance(value, types.FunctionType):
-        _add_function(digest, value, seen=seen)
-    elif isinstance(value, types.CodeType):
-        _add_code(digest, value, seen=seen)
-    else:
-        kind = value if isinstance(value, type) else type(value)
-        digest.update(f"{recorded_class(kind)}\n{_source(kind)}\n".encode())
-        if not isinstance(value, type):
-            _add(digest, getattr(value, "__dict__", None), seen=seen)
+class _Hash:
+    """A hash of values of any kind."""
 
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self._seen: dict[int, int] = {}
 
-def _add_function(digest: _Digest, function: types.FunctionType, *, seen: dict[int, int]) -> None:
-    digest.update(f"function {_source(function)}\n".encode())
-    _add_code(digest, function.__code__, seen=seen)
-    _add(digest, function.__defaults__, seen=seen)
-    _add(digest, function.__kwdefaults__, seen=seen)
-    for cell in function.__closure__ or ():
-        try:
-            _add(digest, cell.cell_contents, seen=seen)
-        except ValueError:  # a name that has no value yet
-            digest.update(b"empty cell\n")
-    for name in sorted(_global_names(function.__code__)):
-        if name in function.__globals__:
-            digest.update(f"global {name}\n".encode())
-            _add(digest, function.__globals__[name], seen=seen)
+    def _add_all(self, label: str, *values: Any) -> None:
+        """Add a line of text, then some values."""
+        self.digest.update(f"{label}\n".encode())
+        for value in values:
+            self.add(value)
 
+    def add(self, value: Any) -> None:
+        """Add one value."""
+        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+            self._add_all(f"{type(value).__name__} {value!r}")
+        elif id(value) in self._seen:  # a cycle or a shared value: its number as it was found
+            self._add_all(f"again {self._seen[id(value)]}")
+        else:
+            self._seen[id(value)] = len(self._seen)
+            self._add_object(value)
 
-def _add_code(digest: _Digest, code: types.CodeType, *, seen: dict[int, int]) -> None:
-    """Names and constants distinguish two lambdas on one line; bytecode depends on the Python."""
-    digest.update(f"names {code.co_names} {code.co_varnames}\n".encode())
-    for constant in code.co_consts:
-        _add(digest, constant, seen=seen)
+    def _add_object(self, value: Any) -> None:
+        if isinstance(value, types.ModuleType):
+            self._add_all(f"module {recorded_module(value.__name__)}")
+        elif isinstance(value, np.ndarray | np.generic) or _is_tensor(value):
+            array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+            self._add_all(f"array {array.dtype.str} {array.shape}")
+            self.digest.update(np.ascontiguousarray(array).tobytes())
+        elif isinstance(value, Mapping):
+            keys = sorted(value, key=repr)
+            items = itertools.chain.from_iterable((key, value[key]) for key in keys)
+            self._add_all(f"mapping {len(value)}", *items)
+        elif isinstance(value, list | tuple):
+            self._add_all(f"sequence {len(value)}", *value)
+        elif isinstance(value, set | frozenset):
+            self._add_all(f"set {sorted(map(repr, value))}")
+        elif isinstance(value, functools.partial):
+            self._add_all("partial", value.func, value.args, value.keywords)
+        elif isinstance(value, types.MethodType):
+            self._add_all("method", value.__func__, value.__self__)
+        elif isinstance(value, types.FunctionType):
+            self._add_function(value)
+        elif isinstance(value, types.CodeType):
+            self._add_code(value)
+        else:
+            kind = value if isinstance(value, type) else type(value)
+            attributes = () if kind is value else (getattr(value, "__dict__", None),)
+            self._add_all(f"{recorded_class(kind)}\n{_source(kind)}", *attributes)
+
+    def _add_function(self, function: types.FunctionType) -> None:
+        self._add_all(f"function {_source(function)}")
+        self._add_code(function.__code__)
+        self.add(function.__defaults__)
+        self.add(function.__kwdefaults__)
+        for cell in function.__closure__ or ():
+            try:
+                self.add(cell.cell_contents)
+            except ValueError:  # a name that has no value yet
+                self._add_all("empty cell")
+        for name in sorted(_global_names(function.__code__)):
+            if name in function.__globals__:
+                self._add_all(f"global {name}", function.__globals__[name])
+
+    def _add_code(self, code: types.CodeType) -> None:
+        """Add what tells two lambdas on one line apart; bytecode depends on the Python."""
+        self._add_all(f"names {code.co_names} {code.co_varnames}", *code.co_consts)
 
 
 def _global_names(code: types.CodeType) -> set[str]:

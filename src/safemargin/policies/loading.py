@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from safemargin.core.importing import locate, takes_no_arguments
 from safemargin.errors import InvalidInput, did_you_mean, errors_as
-from safemargin.policies.base import Policy, ScoreKind
+from safemargin.policies.base import Policy, ScoreKind, checked_kind
 
 NORMALIZED = "normalized"
 """The scheme of 'normalized:STATISTICS:MODEL.zip', which is how a study remembers --normalize."""
@@ -39,10 +39,8 @@ def load_policy(
     `normalize` is for Stable-Baselines3 models trained under VecNormalize: the file with its
     statistics (which is unpickled) or the VecNormalize itself; False for one trained without.
     """
-    if kind is not None and kind not in get_args(ScoreKind):
-        raise InvalidInput(
-            f"kind {kind!r} is unknown; " + did_you_mean(str(kind), get_args(ScoreKind))
-        )
+    if kind is not None:
+        checked_kind(kind, f"kind {kind!r} is unknown")
     options: dict[str, Any] = {"kind": kind, "fixed_batch": fixed_batch, "identity": identity}
     if normalize is not None:
         options["normalize"] = normalize
@@ -68,29 +66,22 @@ def _from_text(text: str, options: dict[str, Any]) -> Policy:
     if scheme == NORMALIZED:
         statistics, _, rest = rest.partition(":")
         return _from_text(rest, {**options, "normalize": statistics})
-    if scheme == "zoo":
+    suffix = Path(text).suffix.lower()
+    if scheme == "sb3" or suffix == ".zip":
+        from safemargin.policies.sb3 import load_sb3
+
+        algorithm, _, file = rest.partition(":") if scheme == "sb3" else (None, "", text)
+        if not file:
+            raise InvalidInput(f"policy {text!r}: write it as 'sb3:ALGORITHM:model.zip'")
+        return load_sb3(_existing(file), algorithm=algorithm, **options)
+    if scheme == "zoo" or suffix == ".onnx":
         from safemargin.policies.onnx import OnnxPolicy
         from safemargin.policies.zoo import zoo_path
 
         _refuse_statistics(text, options)
-        return OnnxPolicy(zoo_path(rest), description=text, **options)
-    if scheme == "sb3":
-        from safemargin.policies.sb3 import load_sb3
-
-        algorithm, _, file = rest.partition(":")
-        if not file:
-            raise InvalidInput(f"policy {text!r}: write it as 'sb3:ALGORITHM:model.zip'")
-        return load_sb3(_existing(file), algorithm=algorithm, **options)
-    suffix = Path(text).suffix.lower()
-    if suffix == ".onnx":
-        from safemargin.policies.onnx import OnnxPolicy
-
-        _refuse_statistics(text, options)
+        if scheme == "zoo":
+            return OnnxPolicy(zoo_path(rest), description=text, **options)
         return OnnxPolicy(_existing(text), **options)
-    if suffix == ".zip":
-        from safemargin.policies.sb3 import load_sb3
-
-        return load_sb3(_existing(text), **options)
     if suffix in (".pt", ".pth", ".ckpt", ".safetensors"):
         raise InvalidInput(
             f"policy {text}: a {suffix} file holds weights without the network they belong to; "
@@ -119,27 +110,25 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
     if isinstance(source, str | Path):
         return _from_text(str(source), options)  # a factory may return the name of a file
     # An object of a library can exist only if the library is already imported.
-    if "torch" in sys.modules:
-        if "stable_baselines3" in sys.modules:
-            from safemargin.policies.sb3 import Sb3Policy, is_sb3_model
+    if "stable_baselines3" in sys.modules:
+        from safemargin.policies.sb3 import Sb3Policy, is_sb3_model
 
-            if is_sb3_model(source):
-                return Sb3Policy(source, description=description, **options)
-        _refuse_statistics(description or repr(source), options)
-        from safemargin.policies.torch import TorchPolicy, is_module
-
-        if is_module(source):
-            options["kind"] = _required_kind(source, description, options["kind"])
-            return TorchPolicy(source, description=description, **options)
-    if not callable(source):
+        if is_sb3_model(source):
+            return Sb3Policy(source, description=description, **options)
+    if not callable(source):  # a torch module is
         raise InvalidInput(
             f"policy {description or repr(source)}: expected a Policy, a torch module, a "
             f"Stable-Baselines3 model or a function of observations, got {type(source).__name__}"
         )
     _refuse_statistics(description or repr(source), options)
+    options["kind"] = _required_kind(source, description, options["kind"])
+    if "torch" in sys.modules:
+        from safemargin.policies.torch import TorchPolicy, is_module
+
+        if is_module(source):
+            return TorchPolicy(source, description=description, **options)
     from safemargin.policies.function import FunctionPolicy
 
-    options["kind"] = _required_kind(source, description, options["kind"])
     return FunctionPolicy(source, description=description, **options)
 
 
@@ -160,12 +149,8 @@ def _required_kind(source: Any, description: str | None, kind: ScoreKind | None)
             f"policy {name}: say what its scores mean with --scores q or --scores logits "
             "(kind= of load_policy, scores= of Study.create)"
         )
-    if kind not in get_args(ScoreKind):
-        raise InvalidInput(
-            f"policy {description or type(source).__qualname__}: its kind {kind!r} is unknown; "
-            + did_you_mean(str(kind), get_args(ScoreKind))
-        )
-    return kind
+    name = description or type(source).__qualname__
+    return checked_kind(kind, f"policy {name}: its kind {kind!r} is unknown")
 
 
 def _existing(text: str) -> Path:

@@ -11,12 +11,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.errors import InvalidInput, MissingExtra, errors_as
 from safemargin.policies.base import Observations
 from safemargin.policies.identity import weights_identity
 from safemargin.policies.loading import NO_STATISTICS
 
 try:
+    from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 except ImportError as error:
     raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
@@ -41,16 +42,15 @@ class Normalisation:
         """Whether only rewards were normalised in training."""
         return not self._statistics
 
-    def __call__(self, observations: Observations) -> Observations:
+    def __call__(self, observations: Observations) -> Any:
         """Return normalised copies of a batch of observations."""
         if isinstance(observations, dict):
-            return {
-                key: self._normalised(key, values) if key in self._statistics else values
-                for key, values in observations.items()
-            }
-        return self._normalised("", observations) if self._statistics else observations
+            return {key: self._normalised(key, values) for key, values in observations.items()}
+        return self._normalised("", observations)
 
     def _normalised(self, key: str, values: Any) -> Any:
+        if key not in self._statistics:
+            return values
         mean, variance = self._statistics[key]
         scaled = (values - mean) / np.sqrt(variance + self._epsilon)
         return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
@@ -66,22 +66,16 @@ class Normalisation:
         return weights_identity([of_weights, constants], arrays)
 
 
-def load_normalisation(
-    path: Path, observations: gym.Space[Any], actions: gym.Space[Any], *, description: str
-) -> Normalisation:
-    """Load the statistics in a file that `VecNormalize.save` wrote (this unpickles it)."""
+def load_normalisation(path: Path, model: BaseAlgorithm, description: str) -> Normalisation:
+    """Load a model's statistics from a file that `VecNormalize.save` wrote (this unpickles it)."""
     if not path.is_file():
         raise InvalidInput(f"policy {description}: there is no statistics file {path}")
-    try:
-        statistics = VecNormalize.load(
-            str(path), DummyVecEnv([lambda: _OnlySpaces(observations, actions)])
-        )
-    except (Exception, SystemExit) as error:
-        lines = str(error).strip().splitlines() or [""]
-        raise InvalidInput(
-            f"policy {description}: {path} cannot be used as the VecNormalize statistics of a "
-            f"policy that takes {observations} ({type(error).__name__}: {lines[0]})"
-        ) from error
+    failure = (
+        f"policy {description}: {path} cannot be used as the VecNormalize statistics of a "
+        f"policy that takes {model.observation_space}:"
+    )
+    with errors_as(InvalidInput, failure):
+        statistics = VecNormalize.load(str(path), DummyVecEnv([lambda: _OnlySpaces(model)]))
     if not isinstance(statistics, VecNormalize):
         raise InvalidInput(
             f"policy {description}: {path} holds a {type(statistics).__name__}, not the statistics "
@@ -105,6 +99,6 @@ def refuse_forgotten(path: Path) -> None:
 class _OnlySpaces(gym.Env[Any, Any]):
     """An environment that VecNormalize compares its shapes with, and that nobody runs."""
 
-    def __init__(self, observations: gym.Space[Any], actions: gym.Space[Any]) -> None:
-        self.observation_space = observations
-        self.action_space = actions
+    def __init__(self, model: BaseAlgorithm) -> None:
+        self.observation_space: gym.Space[Any] = model.observation_space
+        self.action_space: gym.Space[Any] = model.action_space

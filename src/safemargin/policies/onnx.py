@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import InvalidInput, PolicyFault, did_you_mean
-from safemargin.policies.base import Features, Memory, Observations, ScoreKind
+from safemargin.errors import InvalidInput, PolicyFault, describe_error, errors_as
+from safemargin.policies.base import Features, Memory, Observations, ScoreKind, checked_kind
 from safemargin.policies.batching import BatchedPolicy, batch_size, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
 from safemargin.policies.identity import file_identity
@@ -25,20 +25,13 @@ KIND_KEY = "safemargin.kind"
 MEMORY_SUFFIX = "_out"
 """An input `x` whose new value comes out as `x_out` is a recurrent state."""
 
-OUTPUT_NAMES: dict[str, ScoreKind] = {
-    "q": "q",
-    "q_value": "q",
-    "q_values": "q",
-    "qvalues": "q",
-    "action_values": "q",
-    "logits": "logits",
-    "action_logits": "logits",
-    "policy_logits": "logits",
-    "log_probs": "logits",
-    "log_probabilities": "logits",
-    "gaussian": "gaussian",
-    "mean": "gaussian",
+_OUTPUTS_BY_KIND: dict[ScoreKind, tuple[str, ...]] = {
+    "q": ("q", "q_value", "q_values", "qvalues", "action_values"),
+    "logits": ("logits", "action_logits", "policy_logits", "log_probs", "log_probabilities"),
+    "gaussian": ("gaussian", "mean"),
 }
+OUTPUT_NAMES = {name: kind for kind, names in _OUTPUTS_BY_KIND.items() for name in names}
+"""What the scores mean that come out under this name."""
 
 VALUE_NAMES = ("value", "values", "state_value", "vf")
 """Outputs that hold a critic's estimate of the return, a number per observation."""
@@ -81,9 +74,8 @@ class OnnxPolicy(BatchedPolicy):
             [self._model, *(file.read_bytes() for file in self._external)]
         )
         self._open()
-        metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self._read_inputs()
-        self.kind, self._outputs = self._choose_outputs(kind, metadata)
+        self.kind, self._outputs = self._choose_outputs(kind)
         outputs = [each.name for each in self._session.get_outputs()]
         self._value_name = next((name for name in outputs if name.lower() in VALUE_NAMES), None)
         # A graph made for one batch size accepts no other.
@@ -107,61 +99,47 @@ class OnnxPolicy(BatchedPolicy):
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        try:
+        failure = f"policy {self.description}: not an ONNX model that onnxruntime can run:"
+        with errors_as(InvalidInput, failure):
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:
-            raise InvalidInput(
-                f"policy {self.description}: not an ONNX model that onnxruntime can run "
-                f"({_first_line(error)})"
-            ) from error
 
     def _read_inputs(self) -> None:
         """Sort the graph's inputs into observations and memory."""
         outputs = {output.name for output in self._session.get_outputs()}
-        inputs = self._session.get_inputs()
-        memory = [each for each in inputs if each.name + MEMORY_SUFFIX in outputs]
-        self._memory_names = [each.name for each in memory]
-        self._memory_shapes = [tuple(each.shape[1:]) for each in memory]
-        self._memory_dtypes = [np.dtype(DTYPES.get(each.type, np.float32)) for each in memory]
-        for name, shape in zip(self._memory_names, self._memory_shapes, strict=True):
-            if not all(isinstance(size, int) for size in shape):
-                raise InvalidInput(
-                    f"policy {self.description}: the memory input {name!r} needs fixed sizes "
-                    f"after its batch axis, got {list(shape)}"
-                )
-        observed = [each for each in inputs if each.name not in self._memory_names]
-        if not observed:
-            raise InvalidInput(f"policy {self.description}: the graph takes no observations")
-        self._input_shapes: dict[str, tuple[int | None, ...]] = {}
-        self._input_dtypes: dict[str, np.dtype[Any]] = {}
-        batches = set()
-        for each in observed:
+        self._memory: dict[str, npt.NDArray[Any]] = {}  # name → zeros [1, ...]
+        self._inputs: dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]] = {}
+        self._static_batch: int | None = None
+        for each in self._session.get_inputs():
+            if each.name + MEMORY_SUFFIX in outputs:
+                if not all(isinstance(size, int) for size in each.shape[1:]):
+                    raise InvalidInput(
+                        f"policy {self.description}: the memory input {each.name!r} needs fixed "
+                        f"sizes after its batch axis, got {each.shape[1:]}"
+                    )
+                dtype = DTYPES.get(each.type, np.float32)
+                self._memory[each.name] = np.zeros((1, *each.shape[1:]), dtype)
+                continue
             if each.type not in DTYPES or not each.shape:
                 raise InvalidInput(
                     f"policy {self.description}: the input {each.name!r} must be a tensor of "
                     f"numbers [batch, ...], got {each.type} of shape {each.shape}"
                 )
             sizes = [size if isinstance(size, int) and size > 0 else None for size in each.shape]
-            batches.add(sizes[0])
-            self._input_shapes[each.name] = tuple(sizes[1:])
-            self._input_dtypes[each.name] = np.dtype(DTYPES[each.type])
-        self._static_batch = next((size for size in batches if size is not None), None)
+            self._static_batch = self._static_batch or sizes[0]
+            self._inputs[each.name] = tuple(sizes[1:]), np.dtype(DTYPES[each.type])
+        if not self._inputs:
+            raise InvalidInput(f"policy {self.description}: the graph takes no observations")
 
-    def _choose_outputs(
-        self, kind: ScoreKind | None, metadata: Mapping[str, str]
-    ) -> tuple[ScoreKind, list[str]]:
+    def _choose_outputs(self, kind: ScoreKind | None) -> tuple[ScoreKind, list[str]]:
         """Return what the scores mean, and which outputs hold them."""
-        memory = {name + MEMORY_SUFFIX for name in self._memory_names}
+        memory = {name + MEMORY_SUFFIX for name in self._memory}
         names = [each.name for each in self._session.get_outputs() if each.name not in memory]
         known = {name: OUTPUT_NAMES[name.lower()] for name in names if name.lower() in OUTPUT_NAMES}
-        if kind is None and KIND_KEY in metadata:
-            text = metadata[KIND_KEY]
-            if text not in get_args(ScoreKind):
-                raise InvalidInput(
-                    f"policy {self.description}: its metadata {KIND_KEY} is {text!r}; "
-                    + did_you_mean(text, get_args(ScoreKind))
-                )
-            kind = next(each for each in get_args(ScoreKind) if each == text)
+        text = self._session.get_modelmeta().custom_metadata_map.get(KIND_KEY)
+        if kind is None and text is not None:
+            kind = checked_kind(
+                text, f"policy {self.description}: its metadata {KIND_KEY} is {text!r}"
+            )
         if kind is None and len(set(known.values())) == 1:
             kind = next(iter(known.values()))
         if kind is None:
@@ -183,12 +161,7 @@ class OnnxPolicy(BatchedPolicy):
         return kind, chosen
 
     def initial_memory(self, batch: int) -> Memory:
-        if not self._memory_names:
-            return None
-        return tuple(
-            np.zeros((batch, *shape), dtype)
-            for shape, dtype in zip(self._memory_shapes, self._memory_dtypes, strict=True)
-        )
+        return tuple(np.repeat(start, batch, axis=0) for start in self._memory.values()) or None
 
     @cached_property
     def hidden_names(self) -> list[str]:
@@ -220,30 +193,23 @@ class OnnxPolicy(BatchedPolicy):
         self, session: Any, observations: Observations, memory: Memory, extra: Sequence[str] = ()
     ) -> tuple[Any, Memory, list[Any]]:
         """Return raw scores, the memory after them, and these further tensors."""
-        feed: dict[str, npt.NDArray[Any]] = {}
-        for name, dtype in self._input_dtypes.items():
-            if isinstance(observations, dict):
-                if name not in observations:
-                    raise PolicyFault(
-                        f"policy {self.description}: expected an observation {name!r}, "
-                        f"got {', '.join(observations)}"
-                    )
-                array = observations[name]
-            else:
-                array = observations
-            feed[name] = np.ascontiguousarray(array, dtype=dtype)
+        parts = self._by_input(observations)
+        feed = {
+            name: np.ascontiguousarray(parts[name], dtype=dtype)
+            for name, (_, dtype) in self._inputs.items()
+        }
         if memory is not None:
-            feed.update(zip(self._memory_names, memory, strict=True))
-        wanted = [*self._outputs, *(name + MEMORY_SUFFIX for name in self._memory_names)]
+            feed.update(zip(self._memory, memory, strict=True))
+        wanted = [*self._outputs, *(name + MEMORY_SUFFIX for name in self._memory)]
         try:
             results = session.run([*wanted, *extra], feed)
         except Exception as error:
             raise PolicyFault(
                 f"policy {self.description}: onnxruntime could not score observations of shape "
-                f"{[list(array.shape) for array in feed.values()]} ({_first_line(error)})"
+                f"{[list(array.shape) for array in feed.values()]}: {describe_error(error)}"
             ) from error
         scores = results[: len(self._outputs)]
-        after = tuple(results[len(self._outputs) : len(wanted)]) if self._memory_names else None
+        after = tuple(results[len(self._outputs) : len(wanted)]) if self._memory else None
         if len(scores) == 2:
             mean, log_std = scores
             both = np.stack([mean, np.broadcast_to(log_std, mean.shape)], axis=1)
@@ -255,25 +221,26 @@ class OnnxPolicy(BatchedPolicy):
 
     def check(self, env: gym.Env[Any, Any]) -> None:
         space = env.observation_space
-        parts = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else None
-        if parts is None and len(self._input_shapes) > 1:
+        if not isinstance(space, gym.spaces.Dict) and len(self._inputs) > 1:
             raise PolicyFault(
                 f"policy {self.description}: expected Dict observations with "
-                f"{', '.join(self._input_shapes)}, got {space} from the environment"
+                f"{', '.join(self._inputs)}, got {space} from the environment"
             )
-        for name, shape in self._input_shapes.items():
-            if parts is not None and name not in parts:
+        parts = self._by_input(space)
+        for name, (shape, dtype) in self._inputs.items():
+            check_observation_space(self.description, parts[name], shape=shape, dtype=dtype)
+        check_by_probe(self, env)
+
+    def _by_input(self, given: Any) -> Mapping[str, Any]:
+        """Return observations, or their space, by the names of the inputs that take them."""
+        parts = given if isinstance(given, Mapping) else dict.fromkeys(self._inputs, given)
+        for name in self._inputs:
+            if name not in parts:
                 raise PolicyFault(
                     f"policy {self.description}: expected an observation {name!r}, "
                     f"got {', '.join(parts)} from the environment"
                 )
-            check_observation_space(
-                self.description,
-                space if parts is None else parts[name],
-                shape=shape,
-                dtype=self._input_dtypes[name],
-            )
-        check_by_probe(self, env)
+        return parts
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the session, which cannot be pickled; it is reopened from the bytes."""
@@ -303,8 +270,3 @@ def _external_files(path: Path, model: bytes) -> list[Path]:
                 "keep both files in one folder, or export with external_data=False"
             )
     return files
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

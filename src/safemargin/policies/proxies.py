@@ -113,28 +113,18 @@ def log_softmax(logits: Floats) -> Floats:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
+_BUILT_IN: tuple[tuple[Callable[..., Floats], tuple[ScoreKind, ...], str], ...] = (
+    (q_range, ("q",), "max Q − min Q (reward units)"),
+    (q_advantage_over_mean, ("q",), "max Q − mean Q (reward units)"),
+    (q_variance, ("q",), "variance of Q (reward units²)"),
+    (log_prob_range, ("logits", "gaussian"), "max − min log-probability (nats)"),
+    (prob_range, ("logits",), "max − min probability"),
+    (certainty, ("logits", "gaussian"), "−entropy (nats)"),
+)
+
 PROXIES: dict[str, Proxy] = {
-    proxy.name: proxy
-    for proxy in (
-        Proxy("q_range", q_range, ("q",), "max Q − min Q (reward units)", vectorised=True),
-        Proxy(
-            "q_advantage_over_mean",
-            q_advantage_over_mean,
-            ("q",),
-            "max Q − mean Q (reward units)",
-            vectorised=True,
-        ),
-        Proxy("q_variance", q_variance, ("q",), "variance of Q (reward units²)", vectorised=True),
-        Proxy(
-            "log_prob_range",
-            log_prob_range,
-            ("logits", "gaussian"),
-            "max − min log-probability (nats)",
-            vectorised=True,
-        ),
-        Proxy("prob_range", prob_range, ("logits",), "max − min probability", vectorised=True),
-        Proxy("certainty", certainty, ("logits", "gaussian"), "−entropy (nats)", vectorised=True),
-    )
+    function.__name__: Proxy(function.__name__, function, kinds, description, vectorised=True)
+    for function, kinds, description in _BUILT_IN
 }
 """All proxies by name, including those that users registered."""
 
@@ -231,22 +221,17 @@ def proxy_values(
         return values
     if proxy.history and observations is None:
         raise InvalidInput(f"proxy {proxy.name!r} needs the observations of the episode")
-    rows = []
-    for step in range(len(exact)):
-        seen: list[Any] = []
-        if proxy.history and observations is not None:
-            start = max(0, step + 1 - proxy.history)
-            seen = [observations[past] for past in range(start, step + 1)]
-        rows.append(
-            proxy_at(
-                proxy,
-                exact[step],
-                history=seen,
-                n_values=n_values,
-                action_space=action_space,
-                step=first_step + step,
-            )
+    seen: Any = () if observations is None else observations
+    rows = [
+        proxy_at(
+            proxy,
+            exact[step],
+            history=seen[max(0, step + 1 - proxy.history) : step + 1],
+            n_values=n_values,
+            step=first_step + step,
         )
+        for step in range(len(exact))
+    ]
     shape = (len(exact), len(n_values)) if proxy.per_n else (len(exact),)
     return np.asarray(rows, dtype=np.float64).reshape(shape)
 
@@ -267,10 +252,9 @@ def proxy_at(
         return float(values[0])
     if proxy.per_n and not n_values:
         raise InvalidInput(f"proxy {proxy.name!r} looks at n: pass n_values")
-    results = []
-    for n in n_values if proxy.per_n else (None,):
-        with errors_as(PolicyFault, f"proxy {proxy.name!r} failed at step {step}:"):
-            results.append(float(proxy.function(exact, list(history), n)))
+    lengths = n_values if proxy.per_n else (None,)
+    with errors_as(PolicyFault, f"proxy {proxy.name!r} failed at step {step}:"):
+        results = [float(proxy.function(exact, list(history), n)) for n in lengths]
     values = np.asarray(results, dtype=np.float64)
     _require_finite(proxy, values[None], step)
     return values if proxy.per_n else float(values[0])

@@ -16,8 +16,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean
-from safemargin.policies.base import Features, Memory, NotNormalised, Observations, ScoreKind
+from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean, errors_as
+from safemargin.policies.base import (
+    Features,
+    Memory,
+    NotNormalised,
+    Observations,
+    ScoreKind,
+    for_each,
+)
 from safemargin.policies.batching import BatchedPolicy, batch_size, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
 from safemargin.policies.loading import NO_STATISTICS
@@ -36,19 +43,17 @@ except ImportError as error:
 
 from safemargin.policies.torch import last_hidden, layers_watched, module_identity, one_thread
 
-ALGORITHMS: dict[str, tuple[str, str]] = {
-    "a2c": ("stable_baselines3", "A2C"),
-    "ddpg": ("stable_baselines3", "DDPG"),
-    "dqn": ("stable_baselines3", "DQN"),
-    "ppo": ("stable_baselines3", "PPO"),
-    "sac": ("stable_baselines3", "SAC"),
-    "td3": ("stable_baselines3", "TD3"),
-    "maskableppo": ("sb3_contrib", "MaskablePPO"),
-    "qrdqn": ("sb3_contrib", "QRDQN"),
-    "recurrentppo": ("sb3_contrib", "RecurrentPPO"),
-    "tqc": ("sb3_contrib", "TQC"),
-    "trpo": ("sb3_contrib", "TRPO"),
+_LIBRARIES = {
+    "stable_baselines3": ("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3"),
+    "sb3_contrib": ("MaskablePPO", "QRDQN", "RecurrentPPO", "TQC", "TRPO"),
 }
+ALGORITHMS = {
+    name.lower(): (library, name) for library, names in _LIBRARIES.items() for name in names
+}
+"""The algorithms by lower-case name: their library and their class."""
+
+_NETWORKS: dict[str, ScoreKind] = {"q_net": "q", "quantile_net": "q", "actor": "actions"}
+"""The network that acts, where critics and target networks stand beside it, and its scores."""
 
 _POLICY_MODULES = {
     "stable_baselines3.dqn.policies": "dqn",
@@ -108,7 +113,9 @@ class Sb3Policy(BatchedPolicy):
         self.description = description or f"a {self.algorithm} model"
         self.policy: Any = _copy_of_policy(model)
         self.fixed_batch = checked_fixed_batch(fixed_batch)
-        self.kind = self._find_kind()
+        network = next((name for name in _NETWORKS if hasattr(self.policy, name)), None)
+        self.network: Any = getattr(self.policy, network) if network else self.policy
+        self.kind = _NETWORKS[network] if network else self._kind_of_distribution()
         if kind is not None and kind != self.kind:
             raise InvalidInput(
                 f"policy {self.description}: {self.algorithm} gives scores of kind "
@@ -117,7 +124,7 @@ class Sb3Policy(BatchedPolicy):
         self.recurrent = hasattr(self.policy, "lstm_actor")
         self.uses_mask = self.algorithm == "MaskablePPO"
         self.normalisation = self._find_normalisation(model, normalize)
-        self.identity = identity or module_identity(self._deciding_network())
+        self.identity = identity or module_identity(self.network)
         if self.normalisation is not None and identity is None:
             self.identity = self.normalisation.identity(self.identity)
         self.trained_returns = _trained_returns(model)
@@ -138,21 +145,12 @@ class Sb3Policy(BatchedPolicy):
         if given is False or given == NO_STATISTICS:
             return None
         if isinstance(given, str | Path):
-            found = load_normalisation(
-                Path(given).expanduser(),
-                model.observation_space,
-                model.action_space,
-                description=self.description,
-            )
+            found = load_normalisation(Path(given).expanduser(), model, self.description)
         else:
             found = Normalisation(given)
         return None if found.changes_nothing else found
 
-    def _find_kind(self) -> ScoreKind:
-        if hasattr(self.policy, "q_net") or hasattr(self.policy, "quantile_net"):
-            return "q"
-        if hasattr(self.policy, "actor"):
-            return "actions"
+    def _kind_of_distribution(self) -> ScoreKind:
         space = self.policy.action_space
         if not hasattr(self.policy, "get_distribution"):
             raise InvalidInput(
@@ -167,15 +165,6 @@ class Sb3Policy(BatchedPolicy):
             f"policy {self.description}: expected a model with Discrete or (unsquashed) Box "
             f"actions, got {space}"
         )
-
-    def _deciding_network(self) -> torch.nn.Module:
-        """Return the network that acts, without target networks and critics."""
-        for name in ("q_net", "quantile_net", "actor"):
-            network = getattr(self.policy, name, None)
-            if isinstance(network, torch.nn.Module):
-                return network
-        whole: torch.nn.Module = self.policy
-        return whole
 
     def initial_memory(self, batch: int) -> Memory:
         if not self.recurrent:
@@ -199,9 +188,7 @@ class Sb3Policy(BatchedPolicy):
             observations = self.normalisation(observations)
         inputs, _ = self.policy.obs_to_tensor(observations)
         # Copies: kernels may treat memory that begins at an odd address differently.
-        if isinstance(inputs, dict):
-            return {key: tensor.clone() for key, tensor in inputs.items()}
-        return inputs.clone()
+        return for_each(inputs, torch.clone)
 
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
         with torch.no_grad(), one_thread():
@@ -212,7 +199,10 @@ class Sb3Policy(BatchedPolicy):
                 return actions.reshape(len(actions), -1), None
             inputs = self._inputs(observations)
             if self.kind == "q":
-                return self._q_values(inputs).cpu().numpy(), None
+                values = self.network(inputs)
+                if hasattr(self.policy, "quantile_net"):
+                    values = values.mean(dim=1)
+                return values.cpu().numpy(), None
             if self.recurrent:
                 distribution, memory = self._recurrent_distribution(inputs, memory)
             else:
@@ -221,13 +211,6 @@ class Sb3Policy(BatchedPolicy):
                 return distribution.logits.cpu().numpy(), memory
             gaussian = torch.stack([distribution.mean, distribution.stddev.log()], dim=1)
             return gaussian.cpu().numpy(), memory
-
-    def _q_values(self, inputs: Any) -> torch.Tensor:
-        if hasattr(self.policy, "quantile_net"):
-            quantiles: torch.Tensor = self.policy.quantile_net(inputs)
-            return quantiles.mean(dim=1)
-        values: torch.Tensor = self.policy.q_net(inputs)
-        return values
 
     def _recurrent_distribution(self, inputs: Any, memory: Memory) -> tuple[Any, Memory]:
         if memory is None:
@@ -292,17 +275,12 @@ def is_sb3_model(value: Any) -> bool:
     return isinstance(value, BaseAlgorithm)
 
 
-def load_sb3(
-    path: Path,
-    *,
-    algorithm: str | None = None,
-    kind: ScoreKind | None = None,
-    fixed_batch: int | None = 1,
-    identity: str | None = None,
-    normalize: Any = None,
-) -> Sb3Policy:
-    """Return the policy in a model's .zip file, which Stable-Baselines3 unpickles."""
-    if normalize is None:
+def load_sb3(path: Path, *, algorithm: str | None = None, **options: Any) -> Sb3Policy:
+    """Return the policy in a model's .zip file, which Stable-Baselines3 unpickles.
+
+    The options are those of `Sb3Policy`.
+    """
+    if options.get("normalize") is None:
         refuse_forgotten(path)
     name = find_algorithm(path) if algorithm is None else algorithm
     key = name.lower().replace("-", "").replace("_", "")
@@ -315,21 +293,10 @@ def load_sb3(
         loader = getattr(importlib.import_module(library), class_name)
     except ImportError as error:
         raise MissingExtra(f"a {class_name} model", extra="sb3") from error
-    try:
+    failure = f"policy {path}: Stable-Baselines3 cannot load it as {class_name}:"
+    with errors_as(InvalidInput, failure):
         model = loader.load(path, device="cpu", custom_objects=dict(_NOT_NEEDED))
-    except (Exception, SystemExit) as error:
-        raise InvalidInput(
-            f"policy {path}: Stable-Baselines3 cannot load it as {class_name} "
-            f"({type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''})"
-        ) from error
-    return Sb3Policy(
-        model,
-        kind=kind,
-        fixed_batch=fixed_batch,
-        identity=identity,
-        description=str(path),
-        normalize=normalize,
-    )
+    return Sb3Policy(model, description=str(path), **options)
 
 
 def find_algorithm(path: Path) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import MissingExtra, PolicyFault, errors_as
-from safemargin.policies.base import Features, Memory, Observations, ScoreKind
+from safemargin.policies.base import Features, Memory, Observations, ScoreKind, for_each
 from safemargin.policies.batching import BatchedPolicy, batch_size, checked_fixed_batch
 from safemargin.policies.identity import weights_identity
 
@@ -50,15 +50,11 @@ class TorchPolicy(BatchedPolicy):
         return Features(scores, after, last_hidden(seen, batch_size(observations)))
 
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
-        parameter = next(self.module.parameters(), None)
-        inputs = (
-            {key: _tensor(array, parameter) for key, array in observations.items()}
-            if isinstance(observations, dict)
-            else _tensor(observations, parameter)
-        )
+        parameter = next(self.module.parameters(), torch.zeros((), dtype=torch.float32))
+        inputs = for_each(observations, lambda array: _tensor(array, parameter))
         failure = (
             f"policy {self.description}: the network could not score observations of shape "
-            f"{_shape(observations)}:"
+            f"{for_each(observations, lambda array: list(array.shape))}:"
         )
         with errors_as(PolicyFault, failure), torch.no_grad(), one_thread():
             outputs = self.module(inputs)
@@ -133,19 +129,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _tensor(array: npt.NDArray[Any], parameter: torch.nn.Parameter | None) -> torch.Tensor:
+def _tensor(array: npt.NDArray[Any], parameter: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the network's float type and on its device; integers keep their type."""
     # A copy: kernels may treat memory that begins at an odd address differently.
     tensor = torch.tensor(np.ascontiguousarray(array))
-    if parameter is None:
-        return tensor.float() if tensor.is_floating_point() else tensor
-    return tensor.to(
-        device=parameter.device,
-        dtype=parameter.dtype if tensor.is_floating_point() else tensor.dtype,
-    )
-
-
-def _shape(observations: Observations) -> Any:
-    if isinstance(observations, dict):
-        return {key: list(array.shape) for key, array in observations.items()}
-    return list(observations.shape)
+    dtype = parameter.dtype if tensor.is_floating_point() else tensor.dtype
+    return tensor.to(device=parameter.device, dtype=dtype)

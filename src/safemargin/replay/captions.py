@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -21,26 +22,23 @@ STRIP = 118
 PAPER, INK, QUIET, ALARM, LINE = "#16181b", "#f0f0ee", "#9aa0a8", "#ff6b5e", "#7fb0ff"
 
 
+@dataclass(kw_only=True, eq=False)
 class ClipPainter:
     """Draws the pictures of one clip: the game, with proxy and margin below."""
 
-    def __init__(
-        self,
-        *,
-        title: str,
-        proxies: Floats,  # [steps of the clip], perhaps one less than pictures
-        margins: Sequence[str] | None,  # as many, or None
-        first_step: int,
-        moment: int,
-        size: tuple[int, int],  # height, width
-    ) -> None:
-        self.title = title
-        self.proxies, self.margins = proxies, margins
-        self.first_step, self.moment = first_step, moment
-        self.scale = scale_to(size[0], HEIGHT)
-        self.picture_size = _even(size[1] * self.scale), _even(size[0] * self.scale)
+    title: str
+    proxies: Floats  # [steps of the clip], perhaps one less than pictures
+    margins: Sequence[str] | None  # as many, or None
+    first_step: int
+    moment: int
+    size: tuple[int, int]
+    """Height and width of the pictures."""
+
+    def __post_init__(self) -> None:
+        scale = HEIGHT / self.size[0]
+        scale = scale if scale <= 1 else max(1, round(scale))
+        self.picture_size = _even(self.size[1] * scale), _even(self.size[0] * scale)
         self.width = max(self.picture_size[0], 440)
-        self._curve = self._points()
 
     def paint(self, picture: Picture, step: int) -> Picture:
         """Return one picture of the clip."""
@@ -68,26 +66,19 @@ class ClipPainter:
         """Whether the moment lies above every measured proxy, so that nothing is known."""
         return self.margins is not None and self.margins[self.moment - self.first_step] == "?"
 
-    def _points(self) -> list[tuple[float, float]]:
-        """Return the proxy over the clip, in fractions of the strip's width and height."""
-        low, high = float(self.proxies.min()), float(self.proxies.max())
-        span = (high - low) or 1.0
-        last = max(len(self.proxies) - 1, 1)
-        return [
-            (index / last, 1 - (value - low) / span)
-            for index, value in enumerate(self.proxies.tolist())
-        ]
-
     def _draw_curve(self, ink: ImageDraw.ImageDraw, top: int, here: int) -> None:
         left, right, bottom = 12, self.width - 12, top + STRIP - 56
-        points = [(left + x * (right - left), top + y * (bottom - top)) for x, y in self._curve]
+        low, high = self.proxies.min(), self.proxies.max()
+        x = np.linspace(left, right, len(self.proxies))
+        y = bottom - (self.proxies - low) / ((high - low) or 1.0) * (bottom - top)
+        points = list(zip(x.tolist(), y.tolist(), strict=True))
         if len(points) > 1:
             ink.line(points, fill="#3d444d", width=2)
             ink.line(points[: here + 1], fill=LINE, width=2)
-        x, y = points[min(self.moment - self.first_step, len(points) - 1)]
-        ink.ellipse((x - 4, y - 4, x + 4, y + 4), outline=ALARM, width=2)
-        x, y = points[here]
-        ink.line((x, top - 2, x, bottom + 2), fill=INK, width=1)
+        moment_x, moment_y = points[min(self.moment - self.first_step, len(points) - 1)]
+        spot = moment_x - 4, moment_y - 4, moment_x + 4, moment_y + 4
+        ink.ellipse(spot, outline=ALARM, width=2)
+        ink.line((x[here], top - 2, x[here], bottom + 2), fill=INK, width=1)
 
 
 def contact_sheet(stills: list[tuple[Picture, str]], *, columns: int = 5) -> Image.Image:
@@ -119,11 +110,6 @@ def enlarge(picture: Picture, size: tuple[int, int]) -> Image.Image:
     grows = size[0] >= picture.shape[1]
     method = Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS
     return Image.fromarray(picture).resize(size, method)
-
-
-def scale_to(height: int, wanted: int) -> float:
-    """Return the factor from a height to about the wanted one; a whole number if it enlarges."""
-    return max(1, round(wanted / height)) if height < wanted else wanted / height
 
 
 @cache

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.core.plain import finite_or_none
-from safemargin.core.records import Floats
+from safemargin.core.plain import plain_values
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recordings
 from safemargin.replay.stills import StillRequest, take_stills
@@ -29,9 +28,9 @@ class CriticalMoment:
     step: int
     steps: int
     """Length of its episode."""
-    proxy: float | Floats  # [n] where the proxy looks at n
-    losses: Floats  # [n] the mean loss for each n
-    half_widths: Floats  # [n]
+    proxy: float | list[float]  # [n] where the proxy looks at n
+    losses: list[float]  # [n] the mean loss for each n
+    half_widths: list[float]  # [n]
     command: str
     """The command that opens this moment in the explorer."""
     picture: bytes | None = None
@@ -42,17 +41,8 @@ class CriticalMoment:
         shown = None
         if self.picture is not None:
             shown = "data:image/jpeg;base64," + base64.b64encode(self.picture).decode()
-        return {
-            "episode": self.episode,
-            "title": self.title,
-            "step": self.step,
-            "steps": self.steps,
-            "proxy": self.proxy.tolist() if isinstance(self.proxy, np.ndarray) else self.proxy,
-            "losses": self.losses.tolist(),
-            "half_widths": [finite_or_none(width) for width in self.half_widths.tolist()],
-            "command": self.command,
-            "picture": shown,
-        }
+        half_widths = plain_values(self.half_widths)
+        return {**vars(self), "half_widths": half_widths, "picture": shown}
 
 
 def most_critical(study: Study, recordings: Recordings, top: int) -> list[CriticalMoment]:
@@ -67,8 +57,8 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
     seen: set[bytes] = set()
     for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
         summary, step = by_name[keys[row].id], int(tuples.steps[row])
-        proxy = tuples.proxies[row]
-        looks = np.asarray(proxy).tobytes() + tuples.criticalities[row].tobytes()
+        proxy, losses = tuples.proxies[row], tuples.criticalities[row]
+        looks = proxy.tobytes() + losses.tobytes()
         if len(found) == top:
             break
         if looks in seen:
@@ -77,12 +67,12 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
         found.append(
             CriticalMoment(
                 episode=summary.name,
-                title=recordings.title(summary.name),
+                title=summary.title(has_lives=recordings.has_lives),
                 step=step,
                 steps=summary.steps,
-                proxy=float(proxy) if np.ndim(proxy) == 0 else np.asarray(proxy),
-                losses=tuples.criticalities[row],
-                half_widths=tuples.half_widths[row],
+                proxy=proxy.tolist(),
+                losses=losses.tolist(),
+                half_widths=tuples.half_widths[row].tolist(),
                 command=_explore(study, recordings, summary, step),
             )
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import chain
 
-from safemargin.errors import NoPictures, SafemarginError
+from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.replay.pictures import Camera, encode
 from safemargin.replay.recordings import Recording
 
@@ -20,18 +20,14 @@ BEFORE = 8
 """This many pictures before a wanted one are filmed as well: people step back to see why."""
 
 
-@dataclass(eq=False)
 class Reel:
     """The pictures of one recording that are filmed so far."""
 
-    recording: Recording
-    pictures: list[bytes | None] = field(default_factory=list)  # [steps + 1]
-    taken: int = 0
-    size: int = 0
-    fault: str | None = None
-
-    def __post_init__(self) -> None:
-        self.pictures = [None] * (self.recording.episode.steps + 1)
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.pictures: list[bytes | None] = [None] * (recording.episode.steps + 1)
+        self.taken = self.size = 0
+        self.fault: str | None = None
 
     def missing_from(self, step: int) -> int | None:
         """Return the first missing picture from a step on, else of all; None: no more will come."""
@@ -113,27 +109,25 @@ class Films:
 
     def _work(self) -> None:
         try:
-            camera = self._make_camera()
-        except SafemarginError as error:
-            with self._changed:
-                self.fault, self.ready = str(error), True
-                self._changed.notify_all()
-            return
-        self.action_names, self.ready = camera.action_names, True
-        try:
-            while True:
-                with self._changed:
-                    while (following := self._next(camera)) is None and not self._closed:
-                        self._changed.wait()
-                    if self._closed or following is None:
-                        return
-                self._film(camera, *following)
+            with contextlib.closing(self._make_camera()) as camera:
+                self.action_names, self.ready = camera.action_names, True
+                while (following := self._await_next(camera)) is not None:
+                    self._film(camera, *following)
         except Exception as error:  # noqa: BLE001 — whoever waits must learn of it
+            known = isinstance(error, SafemarginError)
             with self._changed:
-                self.fault = f"no pictures: {type(error).__name__}: {error}"
+                self.fault = str(error) if known else f"no pictures: {describe_error(error)}"
+                self.ready = True
                 self._changed.notify_all()
-        finally:
-            camera.close()
+
+    def _await_next(self, camera: Camera) -> tuple[Reel, int] | None:
+        """Wait for something to film; None: the end."""
+        with self._changed:
+            while not self._closed:
+                if (following := self._next(camera)) is not None:
+                    return following
+                self._changed.wait()
+        return None
 
     def _next(self, camera: Camera) -> tuple[Reel, int] | None:
         """Return the reel to film next, and from which step."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from safemargin.core.files import written_whole
 from safemargin.core.progress import Progress, Silence
@@ -16,12 +16,12 @@ from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, SafemarginError, StudyIncomplete
 from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.fitting import NoBound
-from safemargin.margins.lookup import Margins
+from safemargin.margins.lookup import Lookup, Margins
 from safemargin.policies.proxies import single_values
 from safemargin.replay.captions import ClipPainter, contact_sheet
 from safemargin.replay.pictures import Camera, Picture
 from safemargin.replay.recordings import Recording, Recordings
-from safemargin.replay.summaries import EpisodeSummary, steps_above_note
+from safemargin.replay.summaries import steps_above_note
 from safemargin.replay.video import find_ffmpeg, write_video
 from safemargin.study.study import Study
 from safemargin.validation.heldout import typical_tolerances
@@ -46,41 +46,15 @@ class Highlight:
     """The proxy lies above every measured one: the margin is 0 because nothing is known."""
 
     @property
-    def rank(self) -> tuple[bool, int, float]:
-        """Sort key: lowest margin first, then highest proxy; unknown margins come last."""
-        return self.outside, self.margin or 0, -self.proxy
-
-    @property
-    def margin_text(self) -> str:
-        """The margin as shown to people; empty where there is none."""
-        if self.outside:
-            return "margin ?"
-        return "" if self.margin is None else f"margin {self.margin}"
+    def caption(self) -> str:
+        """The moment in a line or two, for people."""
+        margin = "" if self.margin is None else f", margin {'?' if self.outside else self.margin}"
+        above = "\nabove every measured proxy" if self.outside else ""
+        return f"step {self.step:,}, proxy {self.proxy:.4g}{margin}{above}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepMargins:
-    """The margin at each step of an episode."""
-
-    margins: npt.NDArray[np.int64]  # [steps]
-    outside: npt.NDArray[np.bool_]  # [steps]
-
-    @property
-    def ranks(self) -> Floats:
-        """Sort keys: the margins, or infinity where nothing is known, [steps]."""
-        return np.where(self.outside, np.inf, self.margins)
-
-    @property
-    def texts(self) -> list[str]:
-        """The margins as shown to people, [steps]."""
-        return [
-            "?" if outside else str(margin)
-            for margin, outside in zip(self.margins.tolist(), self.outside.tolist(), strict=True)
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +81,9 @@ def write_highlights(
 
     Moments of one episode lie `apart` or more steps from one another.
     """
-    if top < 1:
-        raise InvalidInput(f"top must be at least 1, got {top}")
-    if apart < 1:
-        raise InvalidInput(f"apart must be at least 1, got {apart}")
+    for name, given in (("top", top), ("apart", apart)):
+        if given < 1:
+            raise InvalidInput(f"{name} must be at least 1, got {given}")
     if tolerance is not None and not tolerance >= 0:
         raise InvalidInput(f"the tolerance must be at least 0, got {tolerance:g}")
     find_ffmpeg()
@@ -129,25 +102,19 @@ def write_highlights(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"{target} cannot be created: {error}") from error
-    camera = Camera(study.environment_spec)
     clips: list[Path] = []
     stills: list[tuple[Picture, str]] = []
-    try:
+    with contextlib.closing(Camera(study.environment_spec)) as camera:
         for number, moment in enumerate(moments, start=1):
             recording = recordings.open(moment.episode)
             clip = target / f"{number:02}-{moment.episode}-step-{moment.step}.mp4"
             title = recordings.title(moment.episode)
             values = recording.episode.proxies[study.default_proxy]
-            granted = None if margins is None else _step_margins(margins, values, tolerance)
+            granted = _lookup(margins, values, tolerance)
             picture = _film(camera, recording, moment, clip, title, single_values(values), granted)
-            caption = f"step {moment.step:,}, proxy {moment.proxy:.4g}"
-            caption += f", {moment.margin_text}" if moment.margin_text else ""
-            caption += "\nabove every measured proxy" if moment.outside else ""
-            stills.append((picture, f"{title}\n{caption}"))
+            stills.append((picture, f"{title}\n{moment.caption}"))
             clips.append(clip)
             progress.advance(0)
-    finally:
-        camera.close()
     sheet = target / "contact-sheet.png"
     with written_whole(sheet) as whole:
         contact_sheet(stills).save(whole)
@@ -178,10 +145,32 @@ def choose_highlights(
     """
     found: list[Highlight] = []
     for summary in recordings.summaries():
-        if summary.eligible:
-            recording = recordings.open(summary.name)
-            found += _best_of(recording, summary, study, margins, tolerance, top=top, apart=apart)
-    found.sort(key=lambda each: each.rank)
+        if not summary.eligible:
+            continue
+        values = recordings.open(summary.name).episode.proxies[study.default_proxy]
+        proxies = single_values(values)
+        granted = _lookup(margins, values, tolerance)
+        ranks = np.zeros(summary.steps)  # infinity where nothing is known
+        if granted is not None:
+            ranks = np.where(granted.outside, np.inf, granted.margin)
+        steps = np.arange(summary.opening, summary.steps - study.settings.excluded_steps)
+        best: list[int] = []
+        for step in steps[np.lexsort((-proxies[steps], ranks[steps]))].tolist():
+            if all(abs(step - other) >= apart for other in best):
+                best.append(step)
+            if len(best) == top:
+                break
+        found += [
+            Highlight(
+                episode=summary.name,
+                step=step,
+                proxy=float(proxies[step]),
+                margin=None if granted is None else int(granted.margin[step]),
+                outside=granted is not None and bool(granted.outside[step]),
+            )
+            for step in best
+        ]
+    found.sort(key=lambda each: (each.outside, each.margin or 0, -each.proxy))
     if not found:
         raise StudyIncomplete(
             f"the study in {study.path} holds no episode with a step to show; "
@@ -199,41 +188,6 @@ def choose_highlights(
     return chosen
 
 
-def _best_of(
-    recording: Recording,
-    summary: EpisodeSummary,
-    study: Study,
-    margins: Margins | None,
-    tolerance: float,
-    *,
-    top: int,
-    apart: int,
-) -> list[Highlight]:
-    values = recording.episode.proxies[study.default_proxy]
-    proxies = single_values(values)
-    last = summary.steps - study.settings.excluded_steps
-    steps = np.arange(summary.opening, last)
-    granted = None if margins is None else _step_margins(margins, values, tolerance)
-    ranks = np.zeros(summary.steps) if granted is None else granted.ranks
-    order = steps[np.lexsort((-proxies[steps], ranks[steps]))]
-    chosen: list[int] = []
-    for step in order.tolist():
-        if all(abs(step - other) >= apart for other in chosen):
-            chosen.append(step)
-        if len(chosen) == top:
-            break
-    return [
-        Highlight(
-            episode=recording.name,
-            step=step,
-            proxy=float(proxies[step]),
-            margin=None if granted is None else int(granted.margins[step]),
-            outside=granted is not None and bool(granted.outside[step]),
-        )
-        for step in chosen
-    ]
-
-
 def _film(
     camera: Camera,
     recording: Recording,
@@ -241,16 +195,20 @@ def _film(
     path: Path,
     title: str,
     proxies: Floats,  # [steps]
-    granted: StepMargins | None,
+    granted: Lookup | None,
 ) -> Picture:
     """Write one clip; return the picture of its moment."""
     first = max(0, moment.step - BEFORE)
     last = min(recording.episode.steps, moment.step + AFTER)
     pictures = [camera.look(recording, step) for step in range(first, last + 1)]
+    texts = None
+    if granted is not None:
+        margins = zip(granted.margin.tolist(), granted.outside.tolist(), strict=True)
+        texts = ["?" if outside else str(margin) for margin, outside in margins]
     painter = ClipPainter(
         title=f"{title}, step {{step}}",
         proxies=proxies[first : last + 1],
-        margins=None if granted is None else granted.texts[first : last + 1],
+        margins=texts and texts[first : last + 1],
         first_step=first,
         moment=moment.step,
         size=(pictures[0].shape[0], pictures[0].shape[1]),
@@ -266,17 +224,20 @@ def _film(
 def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
     """Return the study's margins, or None and the reason."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoBound)
+        with warnings.catch_warnings(action="ignore", category=NoBound):
             margins = study.fit(confidence)
+        if margins.bound.unbounded < 1:
+            return margins, ()
+        reason = margins.notes[0]
     except SafemarginError as error:  # nothing measured yet, too few moments, equal proxies
-        return None, (f"no margins, so the proxy alone decides: {error}",)
-    if margins.bound.unbounded == 1:
-        return None, (f"no margins, so the proxy alone decides: {margins.notes[0]}",)
-    return margins, ()
+        reason = str(error)
+    return None, (f"no margins, so the proxy alone decides: {reason}",)
 
 
-def _step_margins(margins: Margins, values: Floats, tolerance: float) -> StepMargins:
-    found = margins.lookup(values, tolerance)
+def _lookup(margins: Margins | None, values: Floats, tolerance: float) -> Lookup | None:
+    """Return the margin at each step, and whether the proxy lies above every measured one."""
+    if margins is None:
+        return None
     # For a proxy that looks at n, the smallest n decides.
-    return StepMargins(found.margin, single_values(values) > margins.bound.grid[0, -1])
+    outside = single_values(values) > margins.bound.grid[0, -1]
+    return replace(margins.lookup(values, tolerance), outside=outside)

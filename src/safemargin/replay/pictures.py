@@ -97,9 +97,8 @@ class Camera:
         """Go to the first step of another recording."""
         self._keyframes.clear()
         self._recording = recording
-        self._replay = Replay(
-            self.simulator, recording.episode, recording.earlier_lives, partial(_differs, recording)
-        )
+        differs = partial(_differs, recording)
+        self._replay = Replay(self.simulator, recording.episode, recording.earlier_lives, differs)
         self._return_to(self._replay, 0)
         return self._replay
 
@@ -148,8 +147,7 @@ def drawing_environment(spec: EnvironmentSpec) -> Env:
     """Make the environment with render_mode='rgb_array'; unchanged where that is its own mode."""
     arguments = {**spec.arguments, "render_mode": "rgb_array"}
     refused = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an unknown mode is reported below
+    with warnings.catch_warnings(action="ignore"):  # an unknown mode is reported below
         try:
             env = EnvironmentSpec(spec.text, arguments, spec.factory).make()
         except SafemarginError:
@@ -160,14 +158,14 @@ def drawing_environment(spec: EnvironmentSpec) -> Env:
             close_environment(env)
             raise _no_opengl(spec)
         return env
-    made_by_function = spec.factory is not None or ":" in spec.name
     close_environment(env)
-    if refused and made_by_function:
-        raise NoPictures(
-            f"no pictures: {spec.name} does not take render_mode='rgb_array'; let the function "
-            "that makes it take the argument and pass it on"
+    reason = "does not draw: it knows no render_mode='rgb_array'"
+    if refused and (spec.factory is not None or ":" in spec.name):
+        reason = (
+            "does not take render_mode='rgb_array'; let the function that makes it take the "
+            "argument and pass it on"
         )
-    raise NoPictures(f"no pictures: {spec.name} does not draw: it knows no render_mode='rgb_array'")
+    raise NoPictures(f"no pictures: {spec.name} {reason}")
 
 
 def _opengl_in_reach() -> bool:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from functools import cached_property, lru_cache
+from typing import Any
 
-from safemargin.core.records import (
-    Array,
-    Episode,
-    EpisodeKey,
-    Measurement,
-    Phase,
-    episode_id,
-    episode_title,
-)
+from safemargin.core.records import PHASES, Array, Episode, EpisodeKey, Measurement, episode_id
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
 from safemargin.replay.summaries import EpisodeSummary, SummaryMaker
+from safemargin.study.reading import ProxyTrace
 from safemargin.study.study import Study
 
-_NAME = re.compile(r"(natural|spread|seed)-(\d+)(?:-(\d+))?")
 _TYPED = re.compile(
     r"(?:(natural|spread|seed)[\s:.-]+)?(\d{1,18})"
     r"(?:[\s:.-]+(?P<from_0>\d{1,18})|,?\s+life\s+(?P<from_1>\d{1,18}))?"
@@ -47,19 +40,23 @@ class Recordings:
         self.study = study
         self._lock = threading.RLock()
         self._fresh: dict[str, Recording] = {}
-        self._summaries: list[EpisodeSummary] | None = None
-        self._last: Recording | None = None
-        self._maker: SummaryMaker | None = None
+        self._read = lru_cache(maxsize=1)(self._read_stored)
 
     def summaries(self) -> list[EpisodeSummary]:
         """Summarise every episode with a step to look at: fresh ones, then in the study's order."""
         with self._lock:
-            if self._summaries is None or self._maker is None:
-                self._maker = SummaryMaker(self.study)
-                self._summaries = list(self._stored_summaries(self._maker))
-            maker = self._maker
-            fresh = [self._fresh_summary(each, maker) for each in self._fresh.values()]
-            return fresh + self._summaries
+            fresh = [
+                self._maker.summary(self._trace(recording.episode), phase="seed")
+                for recording in self._fresh.values()
+            ]
+            return fresh + self._stored
+
+    def summary(self, name: str) -> EpisodeSummary:
+        """Return the summary of one episode; InvalidInput where there is none."""
+        for summary in self.summaries():
+            if summary.name == name:
+                return summary
+        raise InvalidInput(f"there is no episode {name!r} in the study {self.study.path}")
 
     @property
     def has_lives(self) -> bool:
@@ -69,22 +66,11 @@ class Recordings:
     def open(self, name: str) -> Recording:
         """Return the recording of that name; InvalidInput where there is none."""
         with self._lock:
-            if name in self._fresh:
-                return self._fresh[name]
-            if self._last is None or self._last.name != name:
-                key = self._key(name)
-                lives = [replace(key, life=life) for life in range(key.life)]
-                self._last = Recording(
-                    name=name,
-                    episode=self.study.store.episode(key),
-                    earlier_lives=tuple(map(self.study.store.actions, lives)),
-                )
-            return self._last
+            return self._fresh.get(name) or self._read(name)
 
     def title(self, name: str) -> str:
         """Return a recording's name for people: 'natural 17', or 'natural 17, life 2' of a game."""
-        phase, index, life = name.split("-")
-        return episode_title(phase, int(index), int(life), has_lives=self.has_lives)
+        return self.summary(name).title(has_lives=self.has_lives)
 
     def find(self, text: str) -> str:
         """Return the name for what a person typed: '17', 'spread 3', 'natural 17, life 2' or an id.
@@ -93,18 +79,13 @@ class Recordings:
         """
         if match := _TYPED.fullmatch(text.strip()):
             wanted = match[1] or "natural", int(match[2])
-            life = None
-            if number := match["from_0"]:
-                life = int(number)
-            elif number := match["from_1"]:
-                life = int(number) - 1
+            from_0, from_1 = match["from_0"], match["from_1"]
+            life = int(from_0) if from_0 else int(from_1) - 1 if from_1 else None
             for summary in self.summaries():
                 if (summary.phase, summary.index) == wanted and life in (None, summary.life):
                     return summary.name
-        games = {phase: self._numbers(phase) for phase in get_args(Phase)}
-        known = ", ".join(
-            f"{phase} 0 to {max(numbers)}" for phase, numbers in games.items() if numbers
-        )
+        last = {each.phase: each.index for each in self.summaries()}
+        known = ", ".join(f"{phase} 0 to {last[phase]}" for phase in PHASES if phase in last)
         hint = "it has none yet, run `safemargin collect`"
         if known:
             hint = (
@@ -120,12 +101,9 @@ class Recordings:
         """
         job = self.study.job()
         key = EpisodeKey("natural", seed)
-        simulator = make_simulator(job.environment.make(), way=job.way)
-        try:
+        with closing(make_simulator(job.environment.make(), way=job.way)) as simulator:
             runner = Runner(simulator, job.policy, job.settings, job.proxies)
             game = runner.run_game(key, seed=seed)
-        finally:
-            simulator.close()
         with self._lock:
             for life, episode in enumerate(game):
                 name = episode_id("seed", seed, life)
@@ -135,7 +113,7 @@ class Recordings:
 
     def moment(self, name: str) -> int | None:
         """Return the step of an episode that the study chose; None where it chose none."""
-        return next((each.moment_step for each in self.summaries() if each.name == name), None)
+        return self.summary(name).moment_step
 
     def measured(self, name: str) -> list[Measurement]:
         """Return what the study measured at its moment of an episode, by increasing n."""
@@ -146,52 +124,34 @@ class Recordings:
 
     # -- inside --------------------------------------------------------------------------------
 
+    def _read_stored(self, name: str) -> Recording:
+        key, store = self._key(name), self.study.store
+        lives = [replace(key, life=life) for life in range(key.life)]
+        return Recording(name, store.episode(key), tuple(map(store.actions, lives)))
+
     def _key(self, name: str) -> EpisodeKey:
-        match = _NAME.fullmatch(name)
-        known = {summary.name for summary in self.summaries()}
-        if match is None or name not in known:
-            raise InvalidInput(f"there is no episode {name!r} in the study {self.study.path}")
-        phase: Any = match[1]
-        return EpisodeKey(phase, int(match[2]), int(match[3] or 0))
+        summary = self.summary(name)
+        phase: Any = summary.phase
+        return EpisodeKey(phase, summary.index, summary.life)
 
-    def _numbers(self, phase: str) -> list[int]:
-        return [summary.index for summary in self.summaries() if summary.phase == phase]
+    @cached_property
+    def _maker(self) -> SummaryMaker:
+        return SummaryMaker(self.study)
 
-    def _stored_summaries(self, maker: SummaryMaker) -> Iterable[EpisodeSummary]:
-        for trace in self.study.store.proxy_traces(self.study.default_proxy):
-            if trace.steps <= trace.opening:
-                continue
-            key = trace.key
-            yield maker.summary(
-                trace.values,
-                stored=True,
-                name=key.id,
-                phase=key.phase,
-                index=key.index,
-                life=key.life,
-                seed=trace.seed,
-                opening=trace.opening,
-                steps=trace.steps,
-                total_reward=trace.total_reward,
-                ended=trace.ended,
-                fingerprint=trace.fingerprint,
-                moment_step=trace.moment_step,
-            )
+    @cached_property
+    def _stored(self) -> list[EpisodeSummary]:
+        traces = self.study.store.proxy_traces(self.study.default_proxy)
+        return [self._maker.summary(trace) for trace in traces if trace.steps > trace.opening]
 
-    def _fresh_summary(self, recording: Recording, maker: SummaryMaker) -> EpisodeSummary:
-        episode = recording.episode
-        return maker.summary(
-            episode.proxies[self.study.default_proxy],
-            stored=False,
-            name=recording.name,
-            phase="seed",
-            index=episode.seed,
-            life=episode.key.life,
+    def _trace(self, episode: Episode) -> ProxyTrace:
+        return ProxyTrace(
+            key=episode.key,
             seed=episode.seed,
             opening=episode.opening,
             steps=episode.steps,
             total_reward=float(episode.rewards.sum()),
             ended=episode.ended,
             fingerprint=episode.fingerprint,
+            values=episode.proxies[self.study.default_proxy],
             moment_step=None,
         )

@@ -12,8 +12,8 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import cloudpickle
@@ -49,6 +49,10 @@ class Still:
     fault: str | None = None
 
 
+Task = tuple[int, StillRequest]
+"""The index of a picture, and which one it is."""
+
+
 def take_stills(
     spec: EnvironmentSpec,
     wanted: Sequence[StillRequest],
@@ -63,46 +67,49 @@ def take_stills(
         stills[index] = still
         advance()
 
-    if len(shares) == 1:
-        for index, still in _take(spec, [(index, wanted[index]) for index in shares[0]]):
-            receive(index, still)
-        return stills
-    with contextlib.ExitStack() as ends:
-        threads = []
+    if len(shares) <= 1:
         for share in shares:
-            tasks = cloudpickle.dumps((spec, [(index, wanted[index]) for index in share]))
-            thread = threading.Thread(target=_listen, args=(ends, tasks, receive), daemon=True)
-            thread.start()
-            threads.append(thread)
-        for thread in threads:
-            thread.join()
+            for index, still in _take(spec, share):
+                receive(index, still)
+        return stills
+    with ThreadPoolExecutor(len(shares)) as listeners, contextlib.ExitStack() as ends:
+        heard = []
+        for share in shares:
+            process = _helper()
+            ends.callback(process.kill)  # also after Ctrl-C
+            tasks = cloudpickle.dumps((spec, share))
+            heard.append(listeners.submit(_listen, process, tasks, receive))
+        for each in heard:
+            each.result()
     return stills
 
 
-def _share_out(wanted: Sequence[StillRequest], helpers: int) -> list[list[int]]:
+def _share_out(wanted: Sequence[StillRequest], helpers: int) -> list[list[Task]]:
     """Share the pictures out: the most expensive first, always to the helper with least work."""
-    shares: list[list[int]] = [[] for _ in range(max(helpers, 1))]
-    burdens = [0] * len(shares)
-    for index in sorted(range(len(wanted)), key=lambda index: -wanted[index].cost):
+    shares: list[list[Task]] = [[] for _ in range(helpers)]
+    burdens = [0] * helpers
+    for index, request in sorted(enumerate(wanted), key=lambda task: -task[1].cost):
         least = burdens.index(min(burdens))
-        shares[least].append(index)
-        burdens[least] += wanted[index].cost
-    return [share for share in shares if share] or [[]]
+        shares[least].append((index, request))
+        burdens[least] += request.cost
+    return [share for share in shares if share]
 
 
-def _listen(
-    ends: contextlib.ExitStack, tasks: bytes, receive: Callable[[int, Still], None]
-) -> None:
+def _helper() -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", "from safemargin.replay.stills import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
     )
-    ends.callback(process.kill)  # also after Ctrl-C
+
+
+def _listen(
+    process: subprocess.Popen[bytes], tasks: bytes, receive: Callable[[int, Still], None]
+) -> None:
     with process, contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
         if process.stdin is None or process.stdout is None:
             return
@@ -112,23 +119,19 @@ def _listen(
             receive(*pickle.load(process.stdout))
 
 
-def _take(
-    spec: EnvironmentSpec, tasks: Sequence[tuple[int, StillRequest]]
-) -> Iterator[tuple[int, Still]]:
+def _take(spec: EnvironmentSpec, tasks: Sequence[Task]) -> Iterator[tuple[int, Still]]:
     try:
         camera = Camera(spec)
     except SafemarginError as error:
         yield from ((index, Still(None, _fault(error))) for index, _ in tasks)
         return
-    try:
+    with contextlib.closing(camera):
         for index, wanted in tasks:
             try:
                 yield index, Still(encode(camera.look(wanted.recording, wanted.step)))
             except SafemarginError as error:
                 camera.forget()
                 yield index, Still(None, _fault(error))
-    finally:
-        camera.close()
 
 
 def _fault(error: SafemarginError) -> str:

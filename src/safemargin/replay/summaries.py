@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from safemargin.core.records import Floats, episode_title
+from safemargin.core.records import episode_id, episode_title
 from safemargin.errors import StudyIncomplete
 from safemargin.margins.bounds.sample import FEWEST_MOMENTS
 from safemargin.policies.proxies import single_values
 from safemargin.study.plays import ALIKE, Plays
+from safemargin.study.reading import ProxyTrace
 from safemargin.study.study import Study
 
 
@@ -30,7 +30,6 @@ class EpisodeSummary:
     steps: int
     total_reward: float
     ended: str
-    fingerprint: str
     eligible: bool
     """Whether it has steps that a study may choose: after the opening, before the last ones."""
     eligible_steps: int
@@ -56,10 +55,6 @@ class EpisodeSummary:
         """Return the episode's name for people."""
         return episode_title(self.phase, self.index, self.life, has_lives=has_lives)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
-
 
 class SummaryMaker:
     """Summarises one episode after another, in the order of the study."""
@@ -70,35 +65,40 @@ class SummaryMaker:
         self._plays = Plays()
         self._peaks: dict[bytes, str] = {}
 
-    def summary(self, values: Floats, *, stored: bool, **known: Any) -> EpisodeSummary:
-        """Summarise an episode by its proxies [steps] and the fields that are `known`.
-
-        Only a `stored` episode is compared with those before it.
-        """
-        name, opening, steps = known["name"], known["opening"], known["steps"]
+    def summary(self, trace: ProxyTrace, phase: str | None = None) -> EpisodeSummary:
+        """Summarise an episode; only one of the study (`phase` is None) is compared with others."""
+        key, values = trace.key, trace.values
+        name = episode_id(phase or key.phase, key.index, key.life)
         single = single_values(values)
-        first, last = min(opening, steps - 1), steps - self._excluded
-        eligible = np.arange(first, last if last > first else steps)
+        first, last = min(trace.opening, trace.steps - 1), trace.steps - self._excluded
+        eligible = np.arange(first, last if last > first else trace.steps)
         within = eligible[single[eligible] <= self._highest]
         among = within if len(within) else eligible
         peak = int(among[np.argmax(single[among])])
+        same_peak = joins = None
+        if phase is None:
+            first_such = self._peaks.setdefault(values[peak : peak + ALIKE].tobytes(), name)
+            same_peak = None if first_such == name else first_such
+            joins = self._plays.joins(name, values, trace.opening, trace.fingerprint)
         return EpisodeSummary(
-            **known,
-            eligible=last > opening,
+            name=name,
+            phase=phase or key.phase,
+            index=key.index,
+            life=key.life,
+            seed=trace.seed,
+            opening=trace.opening,
+            steps=trace.steps,
+            total_reward=trace.total_reward,
+            ended=trace.ended,
+            moment_step=trace.moment_step,
+            eligible=last > trace.opening,
             eligible_steps=len(eligible),
             steps_above=len(eligible) - len(within),
             peak_step=peak,
             peak_proxy=float(single[peak]),
-            same_peak=self._same_peak(name, values[peak : peak + ALIKE]) if stored else None,
-            joins=self._plays.joins(name, values, opening, known["fingerprint"])
-            if stored
-            else None,
+            same_peak=same_peak,
+            joins=joins,
         )
-
-    def _same_peak(self, name: str, values: Floats) -> str | None:
-        """Return the first episode with the same proxies from its peak on; None: this one."""
-        first = self._peaks.setdefault(values.tobytes(), name)
-        return None if first == name else first
 
 
 def highest_measured(study: Study) -> float:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safemargin.core.records import Array, Floats
-from safemargin.criticality.batch import Streams
+from safemargin.core.records import Floats
 from safemargin.criticality.estimation import trial_streams
 from safemargin.criticality.plans import Planner
 from safemargin.criticality.rollouts import Point, Runner
@@ -26,7 +25,6 @@ class PlayedTrial:
     """Its index among the trials of its n."""
     random_steps: int
     rewards: Floats  # [steps]
-    actions: Array  # [steps] or [steps, dimensions]
     pictures: tuple[bytes, ...]  # [steps + 1], JPEG; none where the environment does not draw
     discounted: float
     """The discounted return up to the horizon."""
@@ -39,11 +37,10 @@ class TrialPlayer:
         """Without a camera, trials are played in an environment that does not draw."""
         self.job = job
         self.camera = camera
-        self.simulator = (
-            make_simulator(job.environment.make(), way=job.way)
-            if camera is None
-            else camera.simulator
-        )
+        if camera is None:
+            self.simulator = make_simulator(job.environment.make(), way=job.way)
+        else:
+            self.simulator = camera.simulator
         self.runner = Runner(self.simulator, job.policy, job.settings)
         self._at: tuple[Recording, int] | None = None
         self._point: Point | None = None
@@ -60,15 +57,34 @@ class TrialPlayer:
     ) -> PlayedTrial:
         """Play the trial of that number with n random actions, exactly as it was measured."""
         point = self._go_to(recording, step)
+        runner, simulator, settings = self.runner, self.simulator, self.job.settings
         keys = (*recording.episode.key.stream_keys, step)
-        planner = Planner(
-            self.job.settings,
-            self.runner.random_actions,
-            keys,
-            enumerable=self.job.randomness.none and point.snapshot.mask is None,
+        enumerable = self.job.randomness.none and point.snapshot.mask is None
+        planner = Planner(settings, runner.random_actions, keys, enumerable=enumerable)
+        uniforms = planner.plan(n).uniforms(number)  # [n, width]
+        streams = trial_streams(settings.seed, self.job.randomness, keys, number)
+        simulator.restore(point.snapshot)
+        if streams.environment is not None:
+            simulator.reseed(streams.environment)
+        memory = point.memory
+        rewards: list[float] = []
+        pictures = list(self._first)
+        while not simulator.ended and len(rewards) < settings.horizon and not stop():
+            rows, (memory,) = runner.scores([simulator.observation], [memory])
+            if len(rewards) < len(uniforms):
+                runner.skip_draw(streams.policy)
+                action = runner.random_actions(uniforms[len(rewards)], simulator.mask)
+            else:
+                action = runner.choose(rows[0], streams.policy, simulator.mask)
+            rewards.append(simulator.step(action).reward)
+            pictures += self._look()
+        return PlayedTrial(
+            number=number,
+            random_steps=min(len(uniforms), len(rewards)),
+            rewards=np.array(rewards),
+            pictures=tuple(pictures),
+            discounted=runner.discounted(rewards),
         )
-        streams = trial_streams(self.job.settings.seed, self.job.randomness, keys, number)
-        return self._play(point, planner.plan(n).uniforms(number), streams, number, stop)
 
     def close(self) -> None:
         """Close the environment."""
@@ -88,38 +104,3 @@ class TrialPlayer:
             return []
         self.camera.forget()
         return [encode(self.camera.picture())]
-
-    def _play(
-        self,
-        point: Point,
-        uniforms: Floats,  # [n, width]
-        streams: Streams,
-        number: int,
-        stop: Callable[[], bool],
-    ) -> PlayedTrial:
-        runner, simulator = self.runner, self.simulator
-        simulator.restore(point.snapshot)
-        if streams.environment is not None:
-            simulator.reseed(streams.environment)
-        memory = point.memory
-        rewards: list[float] = []
-        actions = []
-        pictures = list(self._first)
-        while not simulator.ended and len(rewards) < runner.settings.horizon and not stop():
-            rows, (memory,) = runner.scores([simulator.observation], [memory])
-            if len(rewards) < len(uniforms):
-                runner.skip_draw(streams.policy)
-                action = runner.random_actions(uniforms[len(rewards)], simulator.mask)
-            else:
-                action = runner.choose(rows[0], streams.policy, simulator.mask)
-            rewards.append(simulator.step(action).reward)
-            actions.append(action)
-            pictures += self._look()
-        return PlayedTrial(
-            number=number,
-            random_steps=min(len(uniforms), len(rewards)),
-            rewards=np.array(rewards),
-            actions=np.array(actions),
-            pictures=tuple(pictures),
-            discounted=runner.discounted(rewards),
-        )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -28,97 +30,85 @@ ROLES = ("best", "median", "worst")
 State = Literal["running", "done", "failed"]
 
 
-class Failing:
+@dataclass(eq=False, kw_only=True)
+class Task:
     """Something done in the background that may fail."""
 
-    state: State
-    fault: str | None
+    state: State = "running"
+    fault: str | None = None
 
     def fail(self, fault: str) -> None:
         """Give up, and say why."""
         self.state, self.fault = "failed", fault
 
 
-Task = TypeVar("Task", bound=Failing)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Losses:
-    """The losses of the trials of one n."""
-
-    n: int
-    losses: Floats  # [trials]
-    mean: float
-    half_width: float
-    exact: bool
-
-    @classmethod
-    def of(cls, measurement: Measurement) -> Losses:
-        """Compare each trial with its own unperturbed run, or with the only one there is."""
-        estimate = measurement.estimate
-        return cls(
-            n=estimate.n,
-            losses=measurement.unperturbed - measurement.perturbed,
-            mean=estimate.mean,
-            half_width=estimate.half_width,
-            exact=estimate.exact,
-        )
-
-    @property
-    def roles(self) -> dict[str, int]:
-        """The indices of the best, the median and the worst trial."""
-        order = np.argsort(self.losses, kind="stable")
-        chosen = order[0], order[(len(order) - 1) // 2], order[-1]
-        return dict(zip(ROLES, map(int, chosen), strict=True))
+AnyTask = TypeVar("AnyTask", bound=Task)
 
 
 @dataclass(eq=False)
-class WhatIf(Failing):
+class WhatIf(Task):
     """The trials of one step: the study's, or measured on demand."""
 
     recording: Recording
     step: int
-    stored: bool
-    state: State
-    losses: dict[int, Losses] = field(default_factory=dict)
-    returns: dict[int, Floats] = field(default_factory=dict)
-    fault: str | None = None
+    stored: bool = False
+    measured: dict[int, Measurement] = field(default_factory=dict)  # by n
+
+    def add(self, measurement: Measurement) -> None:
+        """Add the trials of one n."""
+        n = measurement.estimate.n
+        self.measured = {**self.measured, n: measurement}  # a new one: other threads read it
+
+    def losses(self, n: int) -> Floats:
+        """Compare each trial with its own unperturbed run, or with the only one there is."""
+        return self.measured[n].unperturbed - self.measured[n].perturbed
+
+    def roles(self, n: int) -> dict[str, int]:
+        """Return the indices of the best, the median and the worst trial."""
+        order = np.argsort(self.losses(n), kind="stable")
+        chosen = order[0], order[(len(order) - 1) // 2], order[-1]
+        return dict(zip(ROLES, map(int, chosen), strict=True))
 
     def to_dict(self, n_values: Sequence[int]) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
-            "episode": self.recording.name,
-            "step": self.step,
             "stored": self.stored,
             "state": self.state,
             "fault": self.fault,
             "n_values": list(n_values),
             "results": [
                 {
-                    "n": found.n,
-                    "losses": found.losses.tolist(),
-                    "mean": found.mean,
-                    "half_width": finite_or_none(found.half_width),
-                    "exact": found.exact,
-                    "roles": found.roles,
+                    **describe_estimate(found),
+                    "losses": self.losses(n).tolist(),
+                    "roles": self.roles(n),
                 }
-                for _, found in sorted(self.losses.items())
+                for n, found in sorted(self.measured.items())
             ],
         }
 
 
+def describe_estimate(measurement: Measurement) -> dict[str, Any]:
+    """Return an estimate as plain values for JSON."""
+    estimate = measurement.estimate
+    return {
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "half_width": finite_or_none(estimate.half_width),
+        "exact": estimate.exact,
+    }
+
+
 @dataclass(eq=False)
-class Showing(Failing):
+class Showing(Task):
     """The best, the median and the worst trial of one n, as far as they are played."""
 
     what_if: WhatIf
     n: int
-    state: State = "running"
     takes: dict[str, PlayedTrial] = field(default_factory=dict)
-    fault: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
+        losses, returns = self.what_if.losses(self.n), self.what_if.measured[self.n].perturbed
         return {
             "state": self.state,
             "fault": self.fault,
@@ -128,8 +118,8 @@ class Showing(Failing):
                     "random_steps": take.random_steps,
                     "rewards": take.rewards.tolist(),
                     "frames": len(take.pictures),
-                    "loss": float(self.what_if.losses[self.n].losses[take.number]),
-                    "repeats": take.discounted == float(self.what_if.returns[self.n][take.number]),
+                    "loss": float(losses[take.number]),
+                    "repeats": take.discounted == float(returns[take.number]),
                 }
                 for role, take in self.takes.items()
             },
@@ -151,16 +141,13 @@ class WhatIfs:
         self._showings: OrderedDict[tuple[str, int, int], Showing] = OrderedDict()
         self._to_measure: queue.Queue[WhatIf | None] = queue.Queue()  # None: stop
         self._to_play: queue.Queue[Showing | None] = queue.Queue()
-        self._job: Job | None = None
+        self._job = lru_cache(maxsize=1)(recordings.study.job)
         self._job_lock = threading.Lock()
-        self._engine_lock = threading.Lock()
         self._engine: ProcessEngine | None = None
         self._player: TrialPlayer | None = None  # of the thread that plays
         self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=work, daemon=True)
-            for work in (self._measure_all, self._play_all)
-        ]
+        works = self._measure_all, self._play_all
+        self._threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
 
@@ -178,7 +165,7 @@ class WhatIfs:
             found = self._what_ifs.get((recording.name, step))
             if found is not None and found.state != "failed":
                 return found
-            what_if = self._stored(recording, step) or WhatIf(recording, step, False, "running")
+            what_if = self._stored(recording, step) or WhatIf(recording, step)
             self._what_ifs[recording.name, step] = what_if
             if what_if.state == "running":
                 self._to_measure.put(what_if)
@@ -194,7 +181,7 @@ class WhatIfs:
 
     def show(self, what_if: WhatIf, n: int) -> Showing:
         """Return the trials of one n with pictures; start playing them where they are missing."""
-        if n not in what_if.losses:
+        if n not in what_if.measured:
             raise InvalidInput(f"there are no trials with n = {n} at step {what_if.step} yet")
         key = what_if.recording.name, what_if.step, n
         with self._lock:
@@ -211,7 +198,7 @@ class WhatIfs:
         self._closed.set()
         self._to_measure.put(None)
         self._to_play.put(None)
-        with self._engine_lock:
+        with self._lock:
             if self._engine is not None:
                 self._engine.interrupt()
 
@@ -233,14 +220,12 @@ class WhatIfs:
         measured = self._recordings.measured(recording.name)
         if len(measured) < len(self._recordings.study.settings.n_values):
             return None
-        what_if = WhatIf(recording, step, True, "done")
-        for measurement in measured:
-            _add(what_if, measurement)
-        return what_if
+        by_n = {measurement.estimate.n: measurement for measurement in measured}
+        return WhatIf(recording, step, True, by_n, state="done")
 
     # -- in the background ---------------------------------------------------------------------
 
-    def _work(self, tasks: queue.Queue[Task | None], do: Callable[[Task], None]) -> None:
+    def _work(self, tasks: queue.Queue[AnyTask | None], do: Callable[[AnyTask], None]) -> None:
         """Do one task after another until None comes; failures are for the page to show."""
         while (task := tasks.get()) is not None:
             if self._closed.is_set() or not tasks.empty():  # somebody looks at another step by now
@@ -267,20 +252,20 @@ class WhatIfs:
         engine = self._engine
         if engine is None:
             engine = ProcessEngine(self._the_job(), min(available_cores(), len(tasks)))
-            with self._engine_lock:
+            with self._lock:
                 self._engine = engine
         if not self._closed.is_set():  # while the policy was loaded
             try:
                 for piece in engine.run(tasks):
                     if isinstance(piece.result, tuple):
-                        _add(what_if, piece.result[1])
+                        what_if.add(piece.result[1])
             except BaseException:
                 self._drop_engine()  # its workers may be busy
                 raise
         what_if.state = "failed" if self._closed.is_set() else "done"
 
     def _drop_engine(self) -> None:
-        with self._engine_lock:
+        with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
@@ -290,17 +275,14 @@ class WhatIfs:
         if self._player is not None:
             self._player.close()
 
-    def _camera(self) -> Camera | None:
-        try:
-            return self._make_camera()
-        except NoPictures:  # the episode's own pictures already say why
-            return None
-
     def _play(self, showing: Showing) -> None:
         if self._player is None:
-            self._player = TrialPlayer(self._the_job(), self._camera())
+            camera = None
+            with contextlib.suppress(NoPictures):  # the episode's own pictures already say why
+                camera = self._make_camera()
+            self._player = TrialPlayer(self._the_job(), camera)
         player, what_if = self._player, showing.what_if
-        for role, number in what_if.losses[showing.n].roles.items():
+        for role, number in what_if.roles(showing.n).items():
             take = player.play(
                 what_if.recording, what_if.step, showing.n, number, stop=self._closed.is_set
             )
@@ -310,13 +292,5 @@ class WhatIfs:
         showing.state = "done"
 
     def _the_job(self) -> Job:
-        with self._job_lock:
-            if self._job is None:
-                self._job = self._recordings.study.job()
-            return self._job
-
-
-def _add(what_if: WhatIf, measurement: Measurement) -> None:
-    found = Losses.of(measurement)
-    what_if.returns[found.n] = measurement.perturbed
-    what_if.losses = {**what_if.losses, found.n: found}  # a new one: other threads read it
+        with self._job_lock:  # one thread at a time, so that it is made once
+            return self._job()

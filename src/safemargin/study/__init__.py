@@ -15,20 +15,8 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.study.planning import CostPlan, plan_study
-    from safemargin.study.study import Study
+    from safemargin.study.planning import CostPlan as CostPlan
+    from safemargin.study.planning import plan_study as plan_study
+    from safemargin.study.study import Study as Study
 
-__all__ = [
-    "CostPlan",
-    "Study",
-    "plan_study",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "CostPlan": "planning",
-        "Study": "study",
-        "plan_study": "planning",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

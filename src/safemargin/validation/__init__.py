@@ -12,30 +12,12 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.validation.comparison import Comparison, compare_samples
-    from safemargin.validation.heldout import moments_to_show
-    from safemargin.validation.paper_tables import local_sample_size, percentile_error_bound
-    from safemargin.validation.validating import Validation, validate
+    from safemargin.validation.comparison import Comparison as Comparison
+    from safemargin.validation.comparison import compare_samples as compare_samples
+    from safemargin.validation.heldout import moments_to_show as moments_to_show
+    from safemargin.validation.paper_tables import local_sample_size as local_sample_size
+    from safemargin.validation.paper_tables import percentile_error_bound as percentile_error_bound
+    from safemargin.validation.validating import Validation as Validation
+    from safemargin.validation.validating import validate as validate
 
-__all__ = [
-    "Comparison",
-    "Validation",
-    "compare_samples",
-    "local_sample_size",
-    "moments_to_show",
-    "percentile_error_bound",
-    "validate",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Comparison": "comparison",
-        "Validation": "validating",
-        "compare_samples": "comparison",
-        "local_sample_size": "paper_tables",
-        "moments_to_show": "heldout",
-        "percentile_error_bound": "paper_tables",
-        "validate": "validating",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.records import Tuples
-from safemargin.errors import InvalidInput, MissingExtra, SafemarginError, did_you_mean
+from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
 from safemargin.margins.bounds.boosted import one_thread
-from safemargin.margins.bounds.sample import Sample
+from safemargin.margins.bounds.sample import Booleans, Sample
 from safemargin.margins.bounds.table import Estimand, check_confidence
 from safemargin.margins.methods import METHODS
 from safemargin.validation.gaps import GapError, gap_error
@@ -86,7 +87,7 @@ def compare_samples(
     methods: Sequence[str] | None = None,
     minimum_bandwidth: float = 0.0,
     folds: int = FOLDS,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Comparison:
     """Judge every method with every proxy (name → sample) by cross-validation.
 
@@ -111,16 +112,31 @@ def compare_samples(
         for name, (method, options) in VARIANTS.items()
         if name in chosen
     }
-    found, left_out = _judge_all(samples, variants, confidence, folds, progress)
+    total, done = len(samples) * len(variants) * folds, itertools.count(1)
+    found: list[tuple[str, str, HeldOut]] = []
+    left_out: dict[str, None] = {}  # each reason once
+    for proxy, sample in samples.items():
+        with one_thread():
+            judged = hold_out_all(
+                sample,
+                variants,
+                confidence=confidence,
+                folds=folds,
+                after_each=lambda: progress(next(done), total),
+            )
+        for name, outcome in judged.items():
+            if isinstance(outcome, HeldOut):
+                found.append((name, proxy, outcome))
+            else:
+                missing = isinstance(outcome, MissingExtra)
+                left_out[str(outcome) if missing else f"{name} with {proxy}: {outcome}"] = None
     if not found:
         raise InvalidInput("nothing could be compared: " + "; ".join(left_out))
     if tolerances is None:
         tolerances = typical_tolerances(found[0][2].upper)
     levels = tuple(float(tolerance) for tolerance in tolerances)
     candidates = tuple(_candidate(name, proxy, judged, levels) for name, proxy, judged in found)
-    able = [
-        candidate for candidate in candidates if candidate.holds and candidate.method in METHODS
-    ]
+    able = [each for each in candidates if each.holds and each.method in METHODS]
     winners = tuple(
         max(able, key=lambda candidate: candidate.mean_margins[level], default=None)
         for level in range(len(levels))
@@ -133,41 +149,9 @@ def compare_samples(
         natural_moments=len(np.unique(first.moments[first.natural])),
         candidates=candidates,
         winners=winners,
-        left_out=left_out,
+        left_out=tuple(left_out),
         gaps=gap_error(first, confidence=confidence, tolerances=levels),
     )
-
-
-def _judge_all(
-    samples: Mapping[str, Sample],
-    variants: Mapping[str, Variant],
-    confidence: float,
-    folds: int,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[list[tuple[str, str, HeldOut]], tuple[str, ...]]:
-    """Cross-validate all variants: (name, proxy, result) of each, and why others were left out."""
-    total, done = len(samples) * len(variants) * folds, 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total)
-
-    found, left_out = [], []
-    for proxy, sample in samples.items():
-        with one_thread():
-            judged = hold_out_all(
-                sample, variants, confidence=confidence, folds=folds, after_each=step
-            )
-        for name, outcome in judged.items():
-            if isinstance(outcome, MissingExtra):
-                left_out.append(str(outcome))
-            elif isinstance(outcome, SafemarginError):
-                left_out.append(f"{name} with {proxy}: {outcome}")
-            else:
-                found.append((name, proxy, outcome))
-    return found, tuple(dict.fromkeys(left_out))  # each reason once
 
 
 def compare_tuples(
@@ -180,7 +164,7 @@ def compare_tuples(
 
 def _candidate(name: str, proxy: str, found: HeldOut, tolerances: tuple[float, ...]) -> Candidate:
     natural = found.sample.natural
-    parts = [found.coverage(natural & (found.bins == part)) for part in range(BINS)]
+    parts = [found.coverage(rows) for rows in _parts(found)]
     worst = min(parts, key=lambda part: 1.0 if part.share is None else part.share)
     failures = tuple(found.chain(natural, tolerance) for tolerance in tolerances)
     return Candidate(
@@ -189,13 +173,16 @@ def _candidate(name: str, proxy: str, found: HeldOut, tolerances: tuple[float, .
         coverage=found.coverage(natural),
         worst_part=worst,
         chain_failures=failures,
-        mean_margins=tuple(
-            float(found.margins(tolerance)[natural].mean()) for tolerance in tolerances
-        ),
+        mean_margins=tuple(float(found.margins(each)[natural].mean()) for each in tolerances),
         no_bound=float((~found.promised[natural]).mean()),
         holds=_holds(found, failures),
         notes=tuple(found.notes),
     )
+
+
+def _parts(found: HeldOut) -> list[Booleans]:
+    """Mark the natural rows of each part of the proxy's range."""
+    return [found.sample.natural & (found.bins == part) for part in range(BINS)]
 
 
 def _holds(found: HeldOut, failures: tuple[Share, ...]) -> bool:
@@ -208,7 +195,7 @@ def _holds(found: HeldOut, failures: tuple[Share, ...]) -> bool:
         return False  # no bound anywhere: there is no promise
     shares = [
         found.coverage(rows, column)
-        for rows in (natural, *(natural & (found.bins == part) for part in range(BINS)))
+        for rows in (natural, *_parts(found))
         for column in range(len(found.sample.n_values))
     ]
     tests = [clopper_pearson(one.count, one.tested, 1 - 0.1 / len(shares)) for one in shares]

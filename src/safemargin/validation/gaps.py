@@ -73,21 +73,17 @@ def gap_error(
         Margins(fit_sample(part, method=method, confidence=confidence, **options))
         for part in (sample, thin)
     ]
-    steps = np.array([0, *sample.n_values])
     rows = []
     if tolerances is None:
         tolerances = typical_tolerances(tables[0].bound.upper)
     for tolerance in tolerances:
-        broken = np.concatenate(
-            [np.zeros((len(whole), 1), dtype=bool), whole > tolerance], axis=1
-        )  # [rows, 1 + n]; nothing breaks at a margin of 0
         margins, failures = [], []
         for part, table in zip((sample, thin), tables, strict=True):
             proxies = part.proxies[natural]
             found = table.lookup(proxies if part.looks_at_n else proxies[:, 0], tolerance).margin
             margins.append(found)
-            column = np.searchsorted(steps, found)
-            failures.append(float(broken[np.arange(len(found)), column].mean()))
+            within = np.array(sample.n_values) <= found[:, None]  # [rows, n]
+            failures.append(float((within & (whole > tolerance)).any(axis=1).mean()))
         rows.append(
             GapRow(
                 tolerance=float(tolerance),

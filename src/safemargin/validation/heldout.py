@@ -107,21 +107,19 @@ class HeldOut:
         held = self.held[tests, columns] & promised
         return clopper_pearson(int(held.sum()), int(promised.sum()))
 
-    def steps_granted(self, tolerance: float) -> Integers:
-        """Return how many of the n are affordable at each row, [rows]."""
-        within = np.logical_and.accumulate(self.upper <= tolerance, axis=1)
-        return np.asarray(within.sum(axis=1))
+    def affordable(self, tolerance: float) -> Booleans:
+        """Return which n are affordable at each row, because all bounds up to n are, [rows, n]."""
+        return np.asarray(np.logical_and.accumulate(self.upper <= tolerance, axis=1))
 
     def margins(self, tolerance: float) -> Integers:
         """Return the margin at each row, [rows]; 0 above the range and without a bound."""
-        return np.array([0, *self.sample.n_values])[self.steps_granted(tolerance)]
+        granted = self.affordable(tolerance).sum(axis=1)
+        return np.asarray(np.array([0, *self.sample.n_values])[granted])
 
     def chain_failures(self, tolerance: float) -> Booleans:
         """Whether some n' ≤ the margin broke the tolerance, [rows]; a margin of 0 cannot fail."""
-        granted = self.steps_granted(tolerance)
         broken = self.sample.running_maximum > tolerance  # [rows, n]
-        at_margin = broken[np.arange(len(granted)), np.maximum(granted - 1, 0)]
-        return np.asarray(at_margin & (granted > 0))
+        return np.asarray((self.affordable(tolerance) & broken).any(axis=1))
 
     def chain(self, rows: Booleans, tolerance: float) -> Share:
         """Return how often a margin failed, over those of some rows that have a bound."""
@@ -166,7 +164,7 @@ def hold_out_all(
     *,
     confidence: float,
     folds: int = FOLDS,
-    after_each: Callable[[], None] | None = None,
+    after_each: Callable[[], object] = lambda: None,
     relearn: Relearn | None = None,
 ) -> dict[str, HeldOut | SafemarginError]:
     """`hold_out` for several variants on the same folds: name → result, or why there is none.
@@ -198,8 +196,7 @@ def hold_out_all(
         proxies = known.proxies[tested]  # [tests, n]
         for name, (method, options) in variants.items():
             judged = found[name]
-            if after_each is not None:
-                after_each()
+            after_each()
             if isinstance(judged, SafemarginError):
                 continue
             try:
@@ -260,53 +257,44 @@ class ChainRow:
 
 def coverage_rows(found: HeldOut) -> tuple[CoverageRow, ...]:
     """Return the coverage of each phase: for every n, every fifth, and every n in every fifth."""
-    rows = []
-    n_values = found.sample.n_values
-    for phase in PHASES:
-        of_phase = found.phase(phase)
-        if not of_phase.any():
-            continue
-        for part in (None, *range(BINS)):
-            inside = of_phase if part is None else of_phase & (found.bins == part)
-            edges = found.edges if part is None else found.edges[part : part + 2]
-            for column, n in ((None, None), *enumerate(n_values)):
-                rows.append(
-                    CoverageRow(
-                        phase=phase,
-                        n=n,
-                        part=None if part is None else part + 1,
-                        low_proxy=float(edges[0]),
-                        high_proxy=float(edges[-1]),
-                        held=found.coverage(inside, column),
-                    )
-                )
-    return tuple(rows)
+    everywhere = np.ones(len(found.sample), dtype=bool)
+    parts: list[tuple[int | None, Booleans, Floats]] = [(None, everywhere, found.edges)]
+    parts += [(part + 1, found.bins == part, found.edges[part : part + 2]) for part in range(BINS)]
+    return tuple(
+        CoverageRow(
+            phase=phase,
+            n=n,
+            part=part,
+            low_proxy=float(edges[0]),
+            high_proxy=float(edges[-1]),
+            held=found.coverage(found.phase(phase) & inside, column),
+        )
+        for phase in PHASES
+        if found.phase(phase).any()
+        for part, inside, edges in parts
+        for column, n in ((None, None), *enumerate(found.sample.n_values))
+    )
 
 
 def chain_rows(found: HeldOut, tolerances: Sequence[float]) -> tuple[ChainRow, ...]:
     """Return how often margins failed, for each phase and tolerance."""
-    rows = []
-    for phase in PHASES:
-        of_phase = found.phase(phase)
-        if not of_phase.any():
-            continue
-        for tolerance in tolerances:
-            rows.append(
-                ChainRow(
-                    phase=phase,
-                    tolerance=float(tolerance),
-                    failed=found.chain(of_phase, tolerance),
-                    mean_margin=float(found.margins(tolerance)[of_phase].mean()),
-                )
-            )
-    return tuple(rows)
+    return tuple(
+        ChainRow(
+            phase=phase,
+            tolerance=float(tolerance),
+            failed=found.chain(of_phase, tolerance),
+            mean_margin=float(found.margins(tolerance)[of_phase].mean()),
+        )
+        for phase in PHASES
+        if (of_phase := found.phase(phase)).any()
+        for tolerance in tolerances
+    )
 
 
-def typical_tolerances(upper: Floats, *, count: int = 3) -> list[float]:
-    """Return tolerances that make a difference: quantiles of a table's bounds, rounded."""
+def typical_tolerances(upper: Floats) -> list[float]:
+    """Return tolerances that make a difference: quartiles of a table's bounds, rounded."""
     finite = upper[np.isfinite(upper)]
     if not len(finite):
         return [1.0]
-    shares = np.arange(1, count + 1) / (count + 1)
-    values = np.quantile(np.maximum(finite, 0), shares)
+    values = np.quantile(np.maximum(finite, 0), [0.25, 0.5, 0.75])
     return sorted({float(f"{value:.1g}") for value in values if value > 0}) or [1.0]

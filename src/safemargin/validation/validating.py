@@ -29,12 +29,7 @@ from safemargin.validation.heldout import (
     moments_to_show,
     typical_tolerances,
 )
-from safemargin.validation.paper_tables import (
-    Coverage,
-    SampleSize,
-    sample_sizes,
-    table_one,
-)
+from safemargin.validation.paper_tables import Coverage, SampleSize, sample_sizes, table_one
 
 
 @dataclass(frozen=True)
@@ -87,12 +82,32 @@ def validate(
 
     The moments of each phase must be in collection order.
     """
-    whole = _join(
+    phases = (
         (np.asarray(natural_proxies), np.asarray(natural_criticalities)),
         (np.asarray(spread_proxies), np.asarray(spread_criticalities)),
+    )
+    parts = [part for part in phases if len(part[1])]
+    if not parts:
+        raise InvalidInput("there is nothing to validate: no natural and no spread moments")
+    for values, losses in parts:
+        if len(losses) != len(values):
+            raise InvalidInput(
+                "a phase needs one proxy for each row of its criticalities, "
+                f"got shapes {values.shape} and {losses.shape}"
+            )
+        if losses.shape[1:] != parts[0][1].shape[1:] or values.shape[1:] != parts[0][0].shape[1:]:
+            raise InvalidInput(
+                "natural and spread moments must have the same columns, got criticalities "
+                f"{parts[0][1].shape} and {losses.shape}, proxies {parts[0][0].shape} and "
+                f"{values.shape}"
+            )
+    whole = Sample.from_arrays(
+        np.concatenate([values for values, _ in parts]),
+        np.concatenate([losses for _, losses in parts]),
         n_values,
-        groups,
-        estimand,
+        natural=np.repeat([True, False], [len(losses) for _, losses in phases]),
+        groups=groups,
+        estimand=estimand,
     )
     return validate_sample(whole, **options)
 
@@ -165,43 +180,6 @@ def validate_tuples(
         Sample.from_tuples(tuples, estimand, moments=order),
         relearn=None if relearn is None else in_order,
         **options,
-    )
-
-
-Phased = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-"""The proxies and criticalities of one phase."""
-
-
-def _join(
-    natural: Phased,
-    spread: Phased,
-    n_values: Sequence[int],
-    groups: npt.ArrayLike | None,
-    estimand: Estimand,
-) -> Sample:
-    """Join both phases into one sample, natural moments first."""
-    parts = [part for part in (natural, spread) if len(part[1])]
-    if not parts:
-        raise InvalidInput("there is nothing to validate: no natural and no spread moments")
-    for values, losses in parts:
-        if len(losses) != len(values):
-            raise InvalidInput(
-                "a phase needs one proxy for each row of its criticalities, "
-                f"got shapes {values.shape} and {losses.shape}"
-            )
-        if losses.shape[1:] != parts[0][1].shape[1:] or values.shape[1:] != parts[0][0].shape[1:]:
-            raise InvalidInput(
-                "natural and spread moments must have the same columns, got criticalities "
-                f"{parts[0][1].shape} and {losses.shape}, proxies {parts[0][0].shape} and "
-                f"{values.shape}"
-            )
-    return Sample.from_arrays(
-        np.concatenate([values for values, _ in parts]),
-        np.concatenate([losses for _, losses in parts]),
-        n_values,
-        natural=np.arange(len(natural[1]) + len(spread[1])) < len(natural[1]),
-        groups=groups,
-        estimand=estimand,
     )
 
 

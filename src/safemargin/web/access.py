@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,13 +15,14 @@ COOKIE = "safemargin_page"
 SHORTEST_TOKEN = 16
 
 
+@dataclass(frozen=True, slots=True)
 class Access:
     """Two unrelated tokens: with an agent's token nobody can steer other agents."""
 
-    def __init__(self, token: str, page_token: str | None = None) -> None:
-        """`token` is for agents, `page_token` for people; None: people need none."""
-        self.token = token
-        self.page_token = page_token
+    token: str
+    """For agents."""
+    page_token: str | None = None
+    """For people; None: they need none."""
 
     def agent(self, headers: Mapping[str, str]) -> bool:
         """Whether the headers of a request hold the agents' token."""

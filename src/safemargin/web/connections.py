@@ -12,7 +12,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from safemargin.errors import InvalidInput, SafemarginError, StudyMismatch
-from safemargin.web.fleet.agents import Agent, Status
+from safemargin.web.fleet.agents import Agent
 from safemargin.web.fleet.messages import read_hello, read_json, read_picture, read_report
 from safemargin.web.fleet.state import Fleet
 
@@ -50,18 +50,22 @@ class Bucket:
 class Connection:
     """One WebSocket whose messages leave from a bounded queue, in order."""
 
-    def __init__(self, websocket: WebSocket, *, rate: float, flood: str) -> None:
-        """`rate`: messages a second that it may send; `flood`: the reason to close beyond it."""
+    rate: float
+    """Messages a second that it may send."""
+    flood: str
+    """The reason to close it beyond that rate."""
+    deaf: tuple[int, str]
+    """The code and the reason to close it with when it does not read its messages."""
+
+    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
         self.websocket = websocket
-        self.flood = flood
-        self._bucket = Bucket(rate)
-        self.outgoing: asyncio.Queue[dict[str, Any] | str | bytes | None] = asyncio.Queue(
-            LONGEST_QUEUE
-        )
+        self.fleet = fleet
+        self._bucket = Bucket(self.rate)
+        self.outgoing: asyncio.Queue[dict[str, Any] | bytes | None] = asyncio.Queue(LONGEST_QUEUE)
         self.ending: tuple[int, str] | None = None
         self._faults = 0
 
-    def put(self, message: dict[str, Any] | str | bytes) -> bool:
+    def put(self, message: dict[str, Any] | bytes) -> bool:
         """Queue a message; return whether there was room."""
         try:
             self.outgoing.put_nowait(message)
@@ -69,11 +73,16 @@ class Connection:
             return False
         return True
 
+    def send(self, message: dict[str, Any] | bytes) -> None:
+        """Queue a message; close the connection if it does not read."""
+        if not self.put(message):
+            self.end(*self.deaf)
+
     def end(self, code: int, why: str) -> None:
         """Send what is queued and the reason, then close."""
         if self.ending is None:
             self.ending = code, why
-            if not self.put(json.dumps({"kind": "closed", "text": why})):
+            if not self.put({"kind": "closed", "text": why}):
                 while not self.outgoing.empty():  # nobody reads it: the queue is lost anyway
                     self.outgoing.get_nowait()
             with contextlib.suppress(asyncio.QueueFull):
@@ -92,8 +101,7 @@ class Connection:
             if isinstance(message, bytes):
                 await self.websocket.send_bytes(message)
             else:
-                text = message if isinstance(message, str) else json.dumps(message)
-                await self.websocket.send_text(text)
+                await self.websocket.send_text(json.dumps(message, separators=(",", ":")))
         code, why = self.ending or (1000, "")
         # A close frame holds 123 bytes of reason.
         await self.websocket.close(code, why.encode()[:120].decode(errors="ignore"))
@@ -110,6 +118,7 @@ class Connection:
         finally:
             sender.cancel()
             reader.cancel()
+            self.gone()
 
     async def listen(self) -> None:
         """Receive messages until the connection ends or sends too many."""
@@ -126,6 +135,10 @@ class Connection:
         """Act on one message of the WebSocket, which has a "text" or "bytes"."""
         raise NotImplementedError
 
+    def gone(self) -> None:
+        """Take note that the connection has ended."""
+        raise NotImplementedError
+
 
 def _report_bugs(task: asyncio.Task[None]) -> None:
     """Report any error but a broken connection, which may happen at any time."""
@@ -138,16 +151,9 @@ def _report_bugs(task: asyncio.Task[None]) -> None:
 class AgentConnection(Connection):
     """A remote agent: first a hello, then decisions and pictures."""
 
-    def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(websocket, rate=AGENT_RATE, flood=TOO_FAST)
-        self.fleet = fleet
-        self.agent: Agent | None = None
-        self._left = False
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the agent; one that does not read is disconnected."""
-        if not self.put(message):
-            self.end(TRY_LATER, "the agent does not read its messages")
+    rate, flood = AGENT_RATE, TOO_FAST
+    deaf = TRY_LATER, "the agent does not read its messages"
+    agent: Agent | None = None
 
     def takes(self) -> bool:
         """Whether the agent can receive a message now."""
@@ -158,21 +164,20 @@ class AgentConnection(Connection):
         """End the connection."""
         self.end(1001, why)
 
-    async def run(self) -> None:
-        try:
-            await super().run()
-        finally:
-            if self.agent is not None:
-                why = self.ending[1] if self.ending else "its connection broke"
-                status: Status = "left" if self._left else "lost"
-                self.fleet.depart(self.agent, self, status, "" if self._left else why)
+    def gone(self) -> None:
+        if self.agent is not None:  # no matter if it has left already
+            why = self.ending[1] if self.ending else "its connection broke"
+            self.fleet.depart(self.agent, self, "lost", why)
 
     def receive(self, message: Message) -> None:
         try:
             if message.get("text") is not None:
                 self._receive_json(read_json(message["text"]))
             else:
-                self._receive_picture(message["bytes"])
+                step, picture = read_picture(message["bytes"])
+                if self.agent is None:
+                    raise InvalidInput("the first message must be a hello")
+                self.fleet.see(self.agent, step, picture)
         except (InvalidInput, StudyMismatch) as error:
             if self.agent is None or isinstance(error, StudyMismatch):
                 self.end(REFUSED, str(error))
@@ -191,13 +196,7 @@ class AgentConnection(Connection):
         elif kind == "ended":
             self.fleet.end_episode(self.agent)
         elif kind == "left":
-            self._left = True
+            self.fleet.depart(self.agent, self, "left")
             self.end(1000, "goodbye")
         elif kind != "beat":
             raise InvalidInput(f"the kind of message {kind!r:.40} is unknown")
-
-    def _receive_picture(self, message: bytes) -> None:
-        step, picture = read_picture(message)
-        if self.agent is None:
-            raise InvalidInput("the first message must be a hello")
-        self.fleet.see(self.agent, step, picture)

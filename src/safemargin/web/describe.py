@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
-
-import numpy as np
 
 from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Array
@@ -12,6 +11,7 @@ from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.summaries import steps_above_note
+from safemargin.replay.whatif import describe_estimate
 from safemargin.study.study import Study
 
 MOST_SCORES = 64
@@ -26,14 +26,12 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "name": study.path.name,
         "path": str(study.path),
         "environment": study.environment["name"],
-        "arguments": study.environment["arguments"],
         "policy": study.policy["description"],
         "score_kind": study.policy["kind"],
         "first_action": study.environment.get("first_action", 0),
         "proxies": [{"name": name, "text": readable(name)} for name in study.proxies],
         "default_proxy": study.default_proxy,
         "n_values": list(study.settings.n_values),
-        "gamma": study.settings.gamma,
         "horizon": study.settings.horizon,
         "excluded_steps": study.settings.excluded_steps,
         "moments": dict(status.moments),
@@ -43,7 +41,7 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "has_lives": has_lives,
         "steps_above": steps_above_note(recordings.summaries()),
         "episodes": [
-            {**summary.to_dict(), "title": summary.title(has_lives=has_lives)}
+            {**asdict(summary), "title": summary.title(has_lives=has_lives)}
             for summary in recordings.summaries()
         ],
     }
@@ -61,19 +59,10 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
         "rewards": short(episode.rewards),
         "actions": episode.actions.tolist(),
         "scores": short(scores) if scores.shape[1] <= MOST_SCORES else None,
-        "score_shape": list(episode.scores.shape[1:]),
         # Unrounded: a margin looked up on the page is the one of `safemargin margin`.
         "proxies": {name: values.tolist() for name, values in episode.proxies.items()},
         "moment": recordings.moment(recording.name),
-        "measured": [
-            {
-                "n": found.estimate.n,
-                "mean": found.estimate.mean,
-                "half_width": finite_or_none(found.estimate.half_width),
-                "exact": found.estimate.exact,
-            }
-            for found in recordings.measured(recording.name)
-        ],
+        "measured": list(map(describe_estimate, recordings.measured(recording.name))),
     }
 
 
@@ -85,14 +74,14 @@ def starting_point(
     If no episode is named and the environment has lives, a lost life comes before others.
     Without lives, an end may be a loss or a win, so the proxy alone decides.
     """
-    summaries = recordings.summaries()
     if name is not None:
-        chosen = next(each for each in summaries if each.name == name)
+        chosen = recordings.summary(name)
         if step is not None and not 0 <= step <= chosen.steps:
             raise InvalidInput(
                 f"there is no step {step:,} in {recordings.title(name)}; it has {chosen.steps:,}"
             )
         return chosen.name, chosen.peak_step if step is None else step
+    summaries = recordings.summaries()
     if not summaries:
         return "", 0
     able = [each for each in summaries if each.eligible] or summaries
@@ -105,7 +94,4 @@ def short(values: Array, digits: int = 6) -> list[Any]:
     """Round numbers to what a chart can show; None for those that are not finite."""
     if values.ndim > 1:
         return [short(row, digits) for row in values]
-    return [
-        finite_or_none(float(f"{value:.{digits}g}"))
-        for value in np.asarray(values, dtype=np.float64).tolist()
-    ]
+    return [finite_or_none(float(f"{value:.{digits}g}")) for value in values.tolist()]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from safemargin.errors import InvalidInput, MissingExtra
+from safemargin.errors import InvalidInput, MissingExtra, NoPictures, SafemarginError
+from safemargin.monitor.pictures import picture_kind
 from safemargin.web.access import COOKIE, Access
 from safemargin.web.pages import KINDS, page
 
 try:
     from fastapi import FastAPI, HTTPException, Request
-    from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+    from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 except ImportError as error:
     raise MissingExtra("a page", extra="web") from error
@@ -22,9 +23,14 @@ WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the serv
 
 
 def new_app(title: str, hosts: Sequence[str], lifespan: Any = None) -> FastAPI:
-    """Return an application that answers to these host names only."""
+    """Return an application that answers to these host names only, and our errors with 400."""
     app = FastAPI(title=f"safemargin {title}", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+
+    @app.exception_handler(SafemarginError)
+    def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
+
     return app
 
 
@@ -58,3 +64,9 @@ def add_page_files(app: FastAPI) -> None:
             return Response(page(name), media_type=KINDS["." + name.rpartition(".")[2]])
         except InvalidInput as error:
             raise HTTPException(404, str(error)) from error
+
+
+def picture_answer(picture: bytes) -> Response:
+    """Send a JPEG or PNG file; a browser keeps it, as it never changes."""
+    headers = {"Cache-Control": "private, max-age=3600, immutable"}
+    return Response(picture, media_type=picture_kind(picture), headers=headers)

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Any
 
-from safemargin.errors import InvalidInput, MissingExtra, NoPictures, SafemarginError
+from safemargin.errors import InvalidInput, MissingExtra
 from safemargin.replay.films import Films
 from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.whatif import ROLES, WhatIfs
 from safemargin.study.study import Study
 from safemargin.web.describe import describe_episode, describe_study, starting_point
-from safemargin.web.entrance import HOSTS, add_page_files, new_app
+from safemargin.web.entrance import HOSTS, add_page_files, new_app, picture_answer
 from safemargin.web.margin_tables import margin_tables
 from safemargin.web.pages import KINDS, page, plotly_script
 
@@ -40,27 +40,17 @@ class _Explorer:
     def __init__(self, study: Study, recordings: Recordings) -> None:
         self.study = study
         self.recordings = recordings
-        self.tables = lru_cache(maxsize=32)(self._tables)
-        self.fitting = threading.Lock()
 
-    def _tables(self, proxy: str) -> dict[str, Any]:
-        return margin_tables(self.study, proxy).to_dict()
-
-    def recording(self, name: str) -> Recording:
+    def recording(self, name: str, step: int = 0, *, end: int = 0) -> Recording:
+        """Return the recording; 404 if it has no such step (`end`: this many more are valid)."""
         try:
-            return self.recordings.open(name)
+            found = self.recordings.open(name)
         except InvalidInput as error:
             raise HTTPException(404, str(error)) from error
-
-    def at_step(self, name: str, step: int, *, end: int = 0) -> Recording:
-        """Return the recording; 404 if it has no such step (`end`: this many more are valid)."""
-        recording = self.recording(name)
-        steps = recording.episode.steps
-        if not 0 <= step < steps + end:
-            raise HTTPException(
-                404, f"{name} has no step {step}: its steps are 0 to {steps - 1 + end}"
-            )
-        return recording
+        last = found.episode.steps - 1 + end
+        if not 0 <= step <= last:
+            raise HTTPException(404, f"{name} has no step {step}: its steps are 0 to {last}")
+        return found
 
     def start(self, episode: str, step: int) -> None:
         """Start the background threads, with the film of the episode shown first.
@@ -116,10 +106,6 @@ def create_app(
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(SafemarginError)
-    def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NoPictures) else 400)
-
     @app.exception_handler(RequestValidationError)
     def refuse(request: Request, error: RequestValidationError) -> JSONResponse:
         wrong = error.errors()[0]
@@ -147,12 +133,18 @@ def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> Non
     def about() -> dict[str, Any]:
         return {"version": version, **describe_study(explorer.study, explorer.recordings, start)}
 
+    fitting = threading.Lock()
+
+    @lru_cache(maxsize=32)
+    def tables(proxy: str) -> dict[str, Any]:
+        return margin_tables(explorer.study, proxy).to_dict()
+
     @app.get("/api/margins/{proxy}")
     def margins(proxy: str) -> dict[str, Any]:
         if proxy not in explorer.study.proxies:
             raise HTTPException(404, f"the study has no proxy {proxy!r}")
-        with explorer.fitting:  # once, not once per request
-            return explorer.tables(proxy)
+        with fitting:  # once, not once per request
+            return tables(proxy)
 
     @app.get("/api/episodes/{name}")
     def episode_of(name: str) -> dict[str, Any]:
@@ -172,7 +164,7 @@ def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> Non
 
     @app.get("/api/episodes/{name}/frames/{step}")
     def frame(name: str, step: int) -> Response:
-        return _jpeg(explorer.films.picture(explorer.at_step(name, step, end=1), step))
+        return picture_answer(explorer.films.picture(explorer.recording(name, step, end=1), step))
 
 
 def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
@@ -181,32 +173,23 @@ def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
 
     @app.post("/api/episodes/{name}/steps/{step}/whatif")
     def ask(name: str, step: int) -> dict[str, Any]:
-        return explorer.what_ifs.ask(explorer.at_step(name, step), step).to_dict(n_values)
+        return explorer.what_ifs.ask(explorer.recording(name, step), step).to_dict(n_values)
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif")
     def asked(name: str, step: int) -> dict[str, Any]:
-        explorer.at_step(name, step)
         return explorer.what_ifs.known(name, step).to_dict(n_values)
 
     @app.post("/api/episodes/{name}/steps/{step}/whatif/{n}")
     def show(name: str, step: int, n: int) -> dict[str, Any]:
-        explorer.at_step(name, step)
         return explorer.what_ifs.show(explorer.what_ifs.known(name, step), n).to_dict()
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}")
     def shown(name: str, step: int, n: int) -> dict[str, Any]:
-        explorer.at_step(name, step)
         return explorer.what_ifs.known_showing(name, step, n).to_dict()
 
     @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}/{role}/{frame}")
     def trial_frame(name: str, step: int, n: int, role: str, frame: int) -> Response:
-        explorer.at_step(name, step)
         take = explorer.what_ifs.known_showing(name, step, n).takes.get(role)
         if role not in ROLES or take is None or not 0 <= frame < len(take.pictures):
             raise HTTPException(404, f"there is no frame {frame} of the {role} trial (yet)")
-        return _jpeg(take.pictures[frame])
-
-
-def _jpeg(picture: bytes) -> Response:
-    headers = {"Cache-Control": "private, max-age=3600, immutable"}
-    return Response(picture, media_type="image/jpeg", headers=headers)
+        return picture_answer(take.pictures[frame])

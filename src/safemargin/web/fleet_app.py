@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra, SafemarginError
 from safemargin.web.access import Access, same_site
-from safemargin.web.connections import AgentConnection
+from safemargin.web.connections import AgentConnection, Connection
 from safemargin.web.entrance import HOSTS, WRONG_PAGE_TOKEN, add_entrance, new_app
 from safemargin.web.fleet.messages import LONGEST_MESSAGE
 from safemargin.web.fleet.news import News
@@ -20,7 +20,7 @@ from safemargin.web.plain_agents import PlainAgents
 
 try:
     import websockets  # noqa: F401  uvicorn needs it to serve WebSockets
-    from fastapi import FastAPI, HTTPException, Request, WebSocket
+    from fastapi import Depends, FastAPI, HTTPException, Request, WebSocket
     from fastapi.responses import PlainTextResponse
     from starlette.requests import ClientDisconnect
 except ImportError as error:
@@ -82,57 +82,51 @@ def create_fleet_app(
 
     @app.websocket("/live")
     async def live(websocket: WebSocket) -> None:
+        refused = None
         if not access.person(websocket.cookies):
-            await websocket.send_denial_response(PlainTextResponse(WRONG_PAGE_TOKEN, 401))
+            refused = 401, WRONG_PAGE_TOKEN
         elif not same_site(websocket.headers):
-            text = "only this server's own page may watch the fleet\n"
-            await websocket.send_denial_response(PlainTextResponse(text, 403))
+            refused = 403, "only this server's own page may watch the fleet\n"
         elif len(fleet.pages) >= MOST_PAGES:
-            text = f"{MOST_PAGES} pages are open already; close one\n"
-            await websocket.send_denial_response(PlainTextResponse(text, 503))
-        else:
-            await websocket.accept()
-            await PageConnection(websocket, fleet).run()
+            refused = 503, f"{MOST_PAGES} pages are open already; close one\n"
+        await _meet(PageConnection(websocket, fleet), refused)
+
+    def refusal(headers: Mapping[str, str]) -> tuple[int, str] | None:
+        if not remote:
+            return 403, NO_REMOTE_AGENTS
+        return None if access.agent(headers) else (401, WRONG_AGENT_TOKEN)
 
     @app.websocket("/agents")
     async def agents(websocket: WebSocket) -> None:
-        if not remote:
-            await websocket.send_denial_response(PlainTextResponse(NO_REMOTE_AGENTS, 403))
-        elif not access.agent(websocket.headers):
-            await websocket.send_denial_response(PlainTextResponse(WRONG_AGENT_TOKEN, 401))
-        else:
-            await websocket.accept()
-            await AgentConnection(websocket, fleet).run()
-
-    _add_plain_agents(app, access, plain, remote=remote)
-    return app
-
-
-def _add_plain_agents(app: FastAPI, access: Access, plain: PlainAgents, *, remote: bool) -> None:
-    """Add the routes of agents that report over plain HTTP."""
+        await _meet(AgentConnection(websocket, fleet), refusal(websocket.headers))
 
     def admit_agent(request: Request) -> None:
-        if not remote:
-            raise HTTPException(403, NO_REMOTE_AGENTS.strip())
-        if not access.agent(request.headers):
-            raise HTTPException(401, WRONG_AGENT_TOKEN.strip())
+        if refused := refusal(request.headers):
+            raise HTTPException(refused[0], refused[1].strip())
 
-    @app.post("/agents/{name}")
+    @app.post("/agents/{name}", dependencies=[Depends(admit_agent)])
     async def decide(name: str, request: Request) -> dict[str, Any]:
-        admit_agent(request)
-        try:
-            return await plain.decide(name, await _body(request))
-        except SafemarginError as error:
-            raise HTTPException(400, str(error)) from error
+        return await plain.decide(name, await _body(request))
 
-    @app.delete("/agents/{name}")
-    async def leave(name: str, request: Request) -> dict[str, str]:
-        admit_agent(request)
+    @app.delete("/agents/{name}", dependencies=[Depends(admit_agent)])
+    async def leave(name: str) -> dict[str, str]:
         try:
             plain.leave(name)
         except InvalidInput as error:
             raise HTTPException(404, str(error)) from error
         return {"said": "goodbye"}
+
+    return app
+
+
+async def _meet(connection: Connection, refused: tuple[int, str] | None) -> None:
+    """Serve a WebSocket until it ends, or refuse it with a status and a reason."""
+    websocket = connection.websocket
+    if refused is not None:
+        await websocket.send_denial_response(PlainTextResponse(refused[1], refused[0]))
+    else:
+        await websocket.accept()
+        await connection.run()
 
 
 async def _body(request: Request) -> bytes:

@@ -37,23 +37,9 @@ class MarginTables:
     highest_tolerance: float
     """From here on the largest n is affordable everywhere."""
 
-    @property
-    def chosen(self) -> Margins | None:
-        """The table at the initial confidence."""
-        return next((each for each in self.tables if each.confidence == self.confidence), None)
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; null: no bound."""
-        return {
-            "proxy": self.proxy,
-            "n_values": list(self.n_values),
-            "looks_at_n": self.looks_at_n,
-            "tables": [_table(margins) for margins in self.tables],
-            "note": self.note,
-            "confidence": self.confidence,
-            "tolerance": self.tolerance,
-            "highest_tolerance": self.highest_tolerance,
-        }
+        return {**vars(self), "tables": [_table(margins) for margins in self.tables]}
 
 
 def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:
@@ -62,14 +48,14 @@ def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:
     fits: list[Margins] = []
     note = None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoBound)  # the tables carry it as a note
+        # The tables carry the warning as a note.
+        with warnings.catch_warnings(action="ignore", category=NoBound):
             fits = [study.fit(confidence, proxy=name) for confidence in CONFIDENCES]
     except SafemarginError as error:
         note = str(error)
     bounded = [margins for margins in fits if margins.bound.unbounded < 1]
-    able = [each for each in bounded if each.confidence <= DEFAULT_CONFIDENCE]
-    first = able[-1] if able else None
+    able = (each for each in reversed(bounded) if each.confidence <= DEFAULT_CONFIDENCE)
+    first = next(able, None)
     if fits and not bounded:
         note = fits[0].notes[0] if fits[0].notes else "the data allow no bound at any confidence"
     finite = [each.bound.upper[np.isfinite(each.bound.upper)] for each in bounded]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -33,24 +32,17 @@ OLDEST = 3.0
 class PageConnection(Connection):
     """An open page."""
 
+    rate, flood = PAGE_RATE, "this page sends too many messages; load it again"
+    deaf = REFUSED, "this page does not read its messages; load it again"
+
     def __init__(self, websocket: WebSocket, fleet: Fleet) -> None:
-        super().__init__(
-            websocket,
-            rate=PAGE_RATE,
-            flood="this page sends too many messages; load it again",
-        )
-        self.fleet = fleet
+        super().__init__(websocket, fleet)
         self.person: Person = Person("", "")
         self.looks_at: int | None = None
         self.skipped = 0
         """How many decisions the page never got, because it read too slowly for too long."""
         self._news = News()
         self._next_picture = 0
-
-    def send(self, message: dict[str, Any] | str | bytes) -> None:
-        """Send a message to the page at once; a page that does not read at all is closed."""
-        if not self.put(message):
-            self.end(REFUSED, "this page does not read its messages; load it again")
 
     def update(self, news: News) -> None:
         """Send news to the page once it has read the news before."""
@@ -70,8 +62,7 @@ class PageConnection(Connection):
             states = [agents[index].to_dict() for index in sorted(waiting.changed)]
             self.send({"kind": "agents", "now": time.time(), "agents": states})
         if waiting.rows:
-            message = {"kind": "decisions", "rows": waiting.rows}
-            self.send(json.dumps(message, separators=(",", ":")))
+            self.send({"kind": "decisions", "rows": waiting.rows})
         if waiting.entries:
             self.send({"kind": "entries", "entries": waiting.entries})
         for index in shown:
@@ -95,14 +86,11 @@ class PageConnection(Connection):
         if self.outgoing.qsize() < BUSY:
             self.send({"kind": "beat", "beat": time.monotonic()})
 
-    async def run(self) -> None:
-        try:
-            await super().run()
-        finally:
-            if self in self.fleet.pages:
-                self.fleet.pages.discard(self)
-                self.fleet.people.depart(self.person)
-                self.fleet.pace_pictures()
+    def gone(self) -> None:
+        if self in self.fleet.pages:
+            self.fleet.pages.discard(self)
+            self.fleet.people.depart(self.person)
+            self.fleet.pace_pictures()
 
     def receive(self, message: Message) -> None:
         try:
@@ -120,7 +108,10 @@ class PageConnection(Connection):
         elif wanted == "look":
             self.looks_at = None if message.get("agent") is None else self._agent(message).index
             fleet.pace_pictures()
-            self._show()
+            if self.looks_at is not None:
+                agent = fleet.agents[self.looks_at]
+                self.send({"kind": "timeline", "index": agent.index, **agent.track.last()})
+                self.send({"kind": "seen", **agent.seen()})
         elif wanted == "name":
             fleet.rename(self.person, messages.read_renaming(message).name)
             self.send({"kind": "you", "name": self.person.name})
@@ -142,16 +133,17 @@ class PageConnection(Connection):
     def _steer(self, wanted: str, message: dict[str, Any]) -> None:
         agent, control = self._agent(message), self.fleet.control
         try:
+            asked: messages.Act | messages.Steering
             if wanted == "act":
-                act = messages.read_act(message)
-                self._check_age(act.beat)
-                control.act(self.person, agent, act.episode, act.step, act.action)
-                return
-            steering = messages.read_steering(message)
-            if steering.beat is not None:
-                self._check_age(steering.beat)
-            if wanted == "take":
-                control.take(self.person, agent, force=steering.force)
+                asked = messages.read_act(message)
+            else:
+                asked = messages.read_steering(message)
+            if asked.beat is not None:
+                self._check_age(asked.beat)
+            if isinstance(asked, messages.Act):
+                control.act(self.person, agent, asked.episode, asked.step, asked.action)
+            elif wanted == "take":
+                control.take(self.person, agent, force=asked.force)
             elif wanted == "give":
                 control.hand_back(self.person, agent)
             else:
@@ -173,9 +165,3 @@ class PageConnection(Connection):
         if type(index) is not int or not 0 <= index < len(self.fleet.agents):
             raise InvalidInput(f"there is no agent {index!r:.40}")
         return self.fleet.agents[index]
-
-    def _show(self) -> None:
-        if self.looks_at is not None:
-            agent = self.fleet.agents[self.looks_at]
-            self.send({"kind": "timeline", "index": agent.index, **agent.track.last()})
-            self.send({"kind": "seen", **agent.seen()})

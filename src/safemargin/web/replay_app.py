@@ -6,9 +6,8 @@ from typing import Any
 
 from safemargin.errors import MissingExtra
 from safemargin.monitor.audit import AuditLog
-from safemargin.monitor.pictures import picture_kind
 from safemargin.web.access import Access
-from safemargin.web.entrance import HOSTS, add_entrance, new_app
+from safemargin.web.entrance import HOSTS, add_entrance, new_app, picture_answer
 
 try:
     from fastapi import FastAPI, HTTPException, Request
@@ -37,7 +36,6 @@ def create_replay_app(log: AuditLog, access: Access, *, hosts: tuple[str, ...] =
         kept = log.picture(number)
         if kept is None:
             raise HTTPException(404, f"entry {number} has no picture")
-        headers = {"Cache-Control": "private, max-age=3600, immutable"}
-        return Response(kept, media_type=picture_kind(kept), headers=headers)
+        return picture_answer(kept)
 
     return app

@@ -23,10 +23,9 @@ from safemargin.margins.fitting import NoBound
 from safemargin.replay.critical_moments import CriticalMoment, most_critical, with_pictures
 from safemargin.replay.recordings import Recordings
 from safemargin.study.findings import findings
-from safemargin.study.plot_info import KdeInfo, kde_info
+from safemargin.study.plot_info import kde_info
 from safemargin.study.status import Status
 from safemargin.study.study import Study
-from safemargin.validation.comparison import Comparison
 from safemargin.web.margin_tables import MarginTables, margin_tables
 from safemargin.web.pages import page, plotly_script
 
@@ -41,12 +40,11 @@ class ReportInfo:
 
     facts: tuple[tuple[str, str], ...]
     """Name and value, line by line."""
-    status: Status
     findings: tuple[tuple[str, str], ...]
     """'ok', 'note' or 'problem', and a sentence on whether the numbers can be trusted."""
     tables: MarginTables
-    densities: KdeInfo | None
-    comparison: Comparison | None
+    densities: dict[str, Any] | None
+    comparison: dict[str, Any] | None
     moments: tuple[CriticalMoment, ...]
     natural_proxies: Floats  # [natural moments], or [natural moments, n]
     notes: tuple[str, ...]
@@ -55,15 +53,11 @@ class ReportInfo:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
-            "facts": [list(fact) for fact in self.facts],
-            "findings": [list(finding) for finding in self.findings],
+            **vars(self),
             "tables": self.tables.to_dict(),
             "proxy_text": readable(self.tables.proxy),
-            "densities": None if self.densities is None else _densities(self.densities),
-            "comparison": None if self.comparison is None else _comparison(self.comparison),
             "moments": [moment.to_dict() for moment in self.moments],
             "natural_proxies": self.natural_proxies.tolist(),
-            "notes": list(self.notes),
         }
 
 
@@ -107,8 +101,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
 
     def attempt(what: str, work: Callable[[], Found]) -> Found | None:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NoBound)
+            with warnings.catch_warnings(action="ignore", category=NoBound):
                 return work()
         except SafemarginError as error:
             missing.setdefault(str(error), []).append(what)
@@ -125,14 +118,9 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
     densities = comparison = validation = None
     moments: list[CriticalMoment] = []
     if sum(status.moments.values()):
-        densities = attempt("densities", lambda: _densities_of(study, level))
+        densities = attempt("densities", lambda: _densities(study, level))
         validation = attempt("held-out check", lambda: study.validate(level))
-        comparison = attempt(
-            "comparison of proxies",
-            lambda: study.compare(
-                level, methods=["calibrated"], tolerances=[tables.tolerance or 1.0]
-            ),
-        )
+        comparison = attempt("comparison of proxies", lambda: _comparison(study, tables))
         moments = most_critical(study, recordings, top)
         moments, fault = with_pictures(study, recordings, moments, lambda: progress.advance(0))
         notes += [f"no {_listed(lacking)}: {reason}" for reason, lacking in missing.items()]
@@ -140,7 +128,6 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
             notes.append(fault)
     return ReportInfo(
         facts=tuple(_facts(study, status)),
-        status=status,
         findings=tuple(findings(study, status, validation)),
         tables=tables,
         densities=densities,
@@ -218,14 +205,11 @@ def _listed(names: list[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _densities_of(study: Study, confidence: float) -> KdeInfo:
-    return kde_info(
+def _densities(study: Study, confidence: float) -> dict[str, Any]:
+    """Return the densities with one byte per cell, which is as fine as the eye can see."""
+    info = kde_info(
         study.tuples(), confidence=confidence, minimum_bandwidth=study.minimum_bandwidth, bins=120
     )
-
-
-def _densities(info: KdeInfo) -> dict[str, Any]:
-    """Return the densities with one byte per cell, which is as fine as the eye can see."""
     panels = []
     for panel in info.panels:
         weights = panel.density.weights
@@ -248,10 +232,12 @@ def _densities(info: KdeInfo) -> dict[str, Any]:
     return {"confidence": info.confidence, "dropped": info.dropped, "panels": panels}
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
+def _comparison(study: Study, tables: MarginTables) -> dict[str, Any]:
+    tolerance = tables.tolerance or 1.0
+    comparison = study.compare(tables.confidence, methods=["calibrated"], tolerances=[tolerance])
     return {
         "confidence": comparison.confidence,
-        "tolerance": comparison.tolerances[0],
+        "tolerance": tolerance,
         "natural_moments": comparison.natural_moments,
         "candidates": [
             {

@@ -16,21 +16,17 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on the port; InvalidInput if the port is in use."""
     if not 0 <= port <= 65535:
         raise InvalidInput(f"a port is 0 (any free one) to 65535, got {port}")
+    both = ":" in host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((host, port))
-        bound.listen(64)
+        return socket.create_server((host, port), family=family, backlog=64, dualstack_ipv6=both)
     except OSError as error:
-        bound.close()
         if error.errno == errno.EADDRINUSE:
             raise InvalidInput(
                 f"port {port} of {host} is in use, perhaps by another page of safemargin; stop it, "
                 "or choose another port with --port (0: any free one)"
             ) from error
         raise InvalidInput(f"cannot listen on {host} port {port}: {error}") from error
-    return bound
 
 
 def address_of(bound: socket.socket) -> str:

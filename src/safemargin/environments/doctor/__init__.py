@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.environments.doctor.diagnosis import Diagnosis, Finding
-    from safemargin.environments.doctor.examining import examine
+    from safemargin.environments.doctor.diagnosis import Diagnosis as Diagnosis
+    from safemargin.environments.doctor.diagnosis import Finding as Finding
+    from safemargin.environments.doctor.examining import examine as examine
 
-__all__ = ["Diagnosis", "Finding", "examine"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__, {"Diagnosis": "diagnosis", "Finding": "diagnosis", "examine": "examining"}
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

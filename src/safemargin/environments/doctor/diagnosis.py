@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from safemargin.core.plain import plain_values
 from safemargin.environments.simulator import Way
 
 Level = Literal["ok", "note", "problem"]
@@ -48,27 +48,4 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        values = asdict(self)
-        values["opaque"] = list(self.opaque)
-        values["findings"] = [asdict(finding) for finding in self.findings]
-        return values
-
-
-def verdict_on(
-    name: str,
-    way: Way | None,
-    findings: Iterable[Finding],
-    *,
-    kind: str,
-    continuations: int,
-) -> tuple[bool, str]:
-    """Return whether the environment can be measured, and a sentence that says so."""
-    problems = [finding.text for finding in findings if finding.level == "problem"]
-    if way is not None and not problems:
-        return True, (
-            f"{name} can be measured by {way}: all {continuations} restored runs equal the "
-            f"uninterrupted one; the environment is {kind}"
-        )
-    leaks = [finding.text for finding in findings if "the layer that leaks" in finding.text]
-    reasons = [text.removeprefix(f"{name}: ") for text in dict.fromkeys([*leaks, *problems])]
-    return False, f"{name} cannot be measured: {'; '.join(reasons) or 'no way back was found'}"
+        return plain_values(asdict(self))  # type: ignore[no-any-return]

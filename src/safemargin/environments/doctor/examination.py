@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
-from safemargin.environments.doctor.diagnosis import Diagnosis, Finding, Level, verdict_on
+from safemargin.environments.doctor.diagnosis import Diagnosis, Finding, Level
 from safemargin.environments.doctor.exploration import Explorer
 from safemargin.environments.simulator import Simulator, Way
 from safemargin.environments.ways import make_simulator
@@ -74,12 +74,8 @@ class Examination:
 
     def diagnosis(self) -> Diagnosis:
         """Sum up the findings."""
-        kind = "deterministic" if self.environment_deterministic else "random"
-        if self.environment_deterministic and self.hiding_places:
-            kind = "taken as deterministic"
-        measurable, verdict = verdict_on(
-            self.name, self.way, self._findings, kind=kind, continuations=self.continuations
-        )
+        problems = [finding.text for finding in self._findings if finding.level == "problem"]
+        measurable = self.way is not None and not problems
         return Diagnosis(
             measurable=measurable,
             way=self.way if measurable else None,
@@ -91,7 +87,23 @@ class Examination:
             wrong=self.wrong,
             opaque=self.opaque,
             findings=tuple(self._findings),
-            verdict=verdict,
+            verdict=self._praise() if measurable else self._refusal(problems),
             mean_return=self.mean_return,
             unlike_training=self.unlike_training,
         )
+
+    def _praise(self) -> str:
+        kind = "deterministic" if self.environment_deterministic else "random"
+        if self.environment_deterministic and self.hiding_places:
+            kind = "taken as deterministic"
+        return (
+            f"{self.name} can be measured by {self.way}: all {self.continuations} restored runs "
+            f"equal the uninterrupted one; the environment is {kind}"
+        )
+
+    def _refusal(self, problems: list[str]) -> str:
+        texts = [finding.text for finding in self._findings]
+        leaks = [text for text in texts if "the layer that leaks" in text]
+        unique = dict.fromkeys([*leaks, *problems])
+        reasons = "; ".join(text.removeprefix(f"{self.name}: ") for text in unique)
+        return f"{self.name} cannot be measured: {reasons or 'no way back was found'}"

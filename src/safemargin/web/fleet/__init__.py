@@ -1,12 +1,10 @@
 """A fleet of agents that people watch.
 
-state       the fleet: agents come, decide and go
-control     who has which agent, and what people do with it
+state       the fleet: agents come, decide and go; scores without margins are judged
+control     who has which agent, what people do with it, and how often agents send pictures
 agents, people, track, news
             one agent, one person, an agent's last decisions, what pages do not know yet
-judging     margins for agents that report scores only
 journal     what is logged and shown on pages; restore reads it after a restart
-pictures    how often agents send pictures
 messages    what agents and pages may send; fields checks it
 local       agents that run beside the server
 """
@@ -18,8 +16,6 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from safemargin.web.fleet.state import Fleet
+    from safemargin.web.fleet.state import Fleet as Fleet
 
-__all__ = ["Fleet"]
-
-__getattr__, __dir__ = lazy_names(__name__, {"Fleet": "state"})
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -42,8 +42,9 @@ class Link(Protocol):
 class Agent:
     """One agent: what it reported last, and who has it."""
 
-    index: int
     hello: Hello
+    index: int = 0
+    """Its number in the fleet."""
     link: Link | None = None
     status: Status = "live"
     reason: str = ""
@@ -110,7 +111,6 @@ class Agent:
             "action_names": list(hello.action_names),
             "first_action": hello.first_action,
             "dimensions": hello.dimensions,
-            "on_lost": hello.on_lost,
             "pictured": self.picture is not None,
         }
         if trend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from safemargin.errors import InvalidInput
@@ -11,19 +12,21 @@ from safemargin.web.fleet.agents import Agent
 from safemargin.web.fleet.journal import Journal, situation
 from safemargin.web.fleet.messages import read_action
 from safemargin.web.fleet.people import Person
-from safemargin.web.fleet.pictures import pace_pictures
+
+FASTEST = 0.25
+"""Seconds between two pictures on a tile, at least."""
+TILES_PER_SECOND = 40
+"""Pictures a second of all agents together; one that somebody looks at sends every picture."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Control:
     """Lets people steer agents. What a person does is logged before the agent hears of it."""
 
-    def __init__(
-        self, agents: list[Agent], journal: Journal, *, on_lost: OnLost, grace: float
-    ) -> None:
-        self.agents = agents
-        self.journal = journal
-        self.on_lost = on_lost
-        self.grace = grace
+    agents: list[Agent]
+    journal: Journal
+    on_lost: OnLost
+    grace: float
 
     def take(self, person: Person, agent: Agent, *, force: bool = False) -> None:
         """Give the agent to a person; with `force`, even if somebody else has it."""
@@ -51,7 +54,7 @@ class Control:
         agent.stop_due = agent.stopped = ""
         if agent.link is not None:
             agent.link.send({"kind": "taken", "by": person.name})
-        self._holder_changed(agent)
+        self.pace_pictures()
 
     def act(self, person: Person, agent: Agent, episode: int, step: int, action: Any) -> None:
         """Answer the decision that waits with a person's action; None: the agent's own."""
@@ -64,25 +67,18 @@ class Control:
         if agent.link is None or not agent.link.takes():
             raise InvalidInput(f"too late: {agent.name} cannot be reached any more; not done")
         taken = report.proposed if action is None else action
-        self.journal.record(
-            "action",
-            agent,
-            person=person.name,
-            must=True,
-            picture=agent.picture if agent.picture_step == step else None,
-            **situation(agent)
-            | {
-                "action": taken,
-                "action_name": agent.action_name(taken),
-                "own": action is None,
-                "overruled": action is not None and action != report.proposed,
-            },
-        )
+        details = situation(agent) | {
+            "action": taken,
+            "action_name": agent.action_name(taken),
+            "own": action is None,
+            "overruled": action is not None and action != report.proposed,
+        }
+        seen = agent.picture if agent.picture_step == step else None
+        self.journal.record("action", agent, person=person.name, must=True, picture=seen, **details)
         agent.waiting = False
         agent.human_actions += 1
         agent.unconfirmed = True
         agent.link.send({"kind": "action", "episode": episode, "step": step, "action": action})
-        self.journal.changed(agent)
 
     def hand_back(self, person: Person, agent: Agent) -> None:
         """Let the agent act by itself again."""
@@ -101,7 +97,6 @@ class Control:
             self.free(agent)
         self.journal.record("dismissed", agent, person=person.name, must=True)
         agent.dismissed, agent.stopped = True, ""
-        self.journal.changed(agent)
 
     def free(self, agent: Agent, why: str | None = None) -> None:
         """Take the agent from whoever has it and let it act by itself."""
@@ -110,7 +105,7 @@ class Control:
         agent.holder, agent.waiting = None, False
         if agent.link is not None:
             agent.link.send({"kind": "free"})
-        self._holder_changed(agent)
+        self.pace_pictures()
 
     def welcome_back(self, person: Person) -> None:
         """Forget the absence of a person who has opened a page, or show their new name."""
@@ -125,9 +120,8 @@ class Control:
         for agent in self.agents:
             self.stop_if_due(agent)
             holder = agent.holder
-            if holder is None or holder.gone_since is None:
-                continue
-            if moment - holder.gone_since < self.grace:
+            gone_since = None if holder is None else holder.gone_since
+            if holder is None or gone_since is None or moment - gone_since < self.grace:
                 continue
             why = f"{holder.name} has been gone for {self.grace:g} s"
             if self.on_lost == "go-on":
@@ -137,11 +131,9 @@ class Control:
                 self.stop_if_due(agent)
                 if agent.stop_due:
                     self.journal.record("stop-due", agent, person=holder.name, why=why)
-                self.journal.changed(agent)
             elif agent.reason != why:
                 agent.reason = why
                 self.journal.record("absent", agent, person=holder.name, why=why)
-                self.journal.changed(agent)
 
     def stop_if_due(self, agent: Agent) -> None:
         """Send the stop that is due, if the agent can be reached now."""
@@ -149,8 +141,16 @@ class Control:
             why, agent.stopped, agent.stop_due = agent.stop_due, agent.stop_due, ""
             self.journal.record("stopped", agent, why=why)
             agent.link.send({"kind": "stop", "why": why})
-            self.journal.changed(agent)
 
-    def _holder_changed(self, agent: Agent) -> None:
-        self.journal.changed(agent)
-        pace_pictures(self.agents, self.journal.pages)
+    def pace_pictures(self) -> None:
+        """Tell agents how many seconds to leave between pictures; None: nobody looks."""
+        pages = self.journal.pages
+        linked = [(agent, agent.link) for agent in self.agents if agent.link is not None]
+        tile = max(FASTEST, len(linked) / TILES_PER_SECOND) if pages else None
+        looked_at = {page.looks_at for page in pages}
+        for agent, link in linked:
+            closely = agent.index in looked_at or agent.holder is not None
+            every = 0.0 if closely else tile
+            if agent.picture_every != every or not agent.paced:
+                agent.picture_every, agent.paced = every, True
+                link.send({"kind": "pictures", "every": every})

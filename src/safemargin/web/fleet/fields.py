@@ -13,14 +13,7 @@ from safemargin.errors import InvalidInput, MissingExtra
 from safemargin.monitor.audit import printable
 
 try:
-    from pydantic import (
-        AfterValidator,
-        BeforeValidator,
-        Field,
-        StringConstraints,
-        TypeAdapter,
-        ValidationError,
-    )
+    from pydantic import BeforeValidator, Field, StringConstraints, TypeAdapter, ValidationError
     from pydantic.fields import FieldInfo
 except ImportError as error:
     raise MissingExtra("the fleet page", extra="web") from error
@@ -104,6 +97,9 @@ def _own_action(value: Any) -> Any:
     raise ValueError("not an action")
 
 
+SCORES = f"a list of 1 to {MOST_SCORES} numbers, with null for one that is not finite"
+ACTION = f"an action: a number, or a list of at most {MOST_ACTIONS} numbers"
+SECRET = "a text of 16 to 100 printable characters"
 NAME = f"a text of 1 to {LONGEST_NAME} printable characters"
 Whole = Annotated[int, whole_number()]
 WholeOrNull = Annotated[int | None, whole_number()]
@@ -117,17 +113,8 @@ ScoreList = Annotated[
     Field(min_length=1, max_length=MOST_SCORES),
     BeforeValidator(_null_as_nan),
 ]
-Scores = Annotated[
-    ScoreList | None,
-    Field(
-        description=f"a list of 1 to {MOST_SCORES} numbers, with null for one that is not finite"
-    ),
-]
-OwnAction = Annotated[
-    Any,
-    BeforeValidator(_own_action),
-    Field(description=f"an action: a number, or a list of at most {MOST_ACTIONS} numbers"),
-]
+Scores = Annotated[ScoreList | None, Field(description=SCORES)]
+OwnAction = Annotated[Any, BeforeValidator(_own_action), Field(description=ACTION)]
 ActionNames = Annotated[
     tuple[Annotated[str, shortened(30)], ...],
     Field(max_length=MOST_ACTIONS, description=f"a list of at most {MOST_ACTIONS} texts"),
@@ -136,7 +123,7 @@ ActionNames = Annotated[
 Label = Annotated[
     str | None,
     Field(strict=True, description="a text or null"),
-    AfterValidator(lambda text: None if text is None else printable(text[:200])),
+    BeforeValidator(lambda text: printable(text[:200]) if isinstance(text, str) else text),
 ]
 Name = Annotated[
     str,
@@ -148,12 +135,8 @@ YourName = Annotated[Name, Field(title="your name", description=NAME)]
 YourNameOrNull = Annotated[Name | None, Field(title="your name", description=NAME)]
 Secret = Annotated[
     str,
-    StringConstraints(strict=True, min_length=16, max_length=100),
+    Field(strict=True, min_length=16, max_length=100, repr=False, description=SECRET),
     BeforeValidator(_refuse_unprintable),
-    Field(description="a text of 16 to 100 printable characters", repr=False),
-]
-About = Annotated[
-    dict[str, Any], Field(strict=True, description="an object with the fields of a hello")
 ]
 Index = Annotated[int, Field(strict=True, description="a whole number")]
 LAST_BEAT = Field(

@@ -23,7 +23,7 @@ class Page(Protocol):
     person: Person
     looks_at: int | None
 
-    def send(self, message: dict[str, Any] | str | bytes) -> None:
+    def send(self, message: dict[str, Any] | bytes) -> None:
         """Send a message to the page without waiting."""
 
 
@@ -65,29 +65,24 @@ class Journal:
         self.news.changed.add(agent.index)
 
     def record(
-        self,
-        kind: str,
-        agent: Agent | None = None,
-        *,
-        person: str | None = None,
-        picture: bytes | None = None,
-        must: bool = False,
-        **details: Any,
+        self, kind: str, agent: Agent | None = None, *, must: bool = False, **details: Any
     ) -> None:
-        """Write an entry; with `must`, raise InvalidInput if it cannot be written."""
-        report = None if agent is None else agent.report
-        if agent is not None and kind in ("call", "release", "drift"):
-            self._notify(kind, agent, str(details.get("why") or ""))
+        """Write an entry; with `must`, raise InvalidInput if it cannot be written.
+
+        Of the details, `person` and `picture` have fields of their own; None says nothing.
+
+        What is worth an entry changes the agent, so pages need its new state.
+        """
+        known = {name: value for name, value in details.items() if value is not None}
+        if agent is not None:
+            self.changed(agent)
+            if kind in ("call", "release", "drift"):
+                self._notify(kind, agent, str(details.get("why") or ""))
+            if agent.report is not None:
+                known |= {"episode": agent.report.episode, "step": agent.report.step}
+        name = None if agent is None else agent.name
         try:
-            entry = self.log.add(
-                kind,
-                None if agent is None else agent.name,
-                episode=None if report is None else report.episode,
-                step=None if report is None else report.step,
-                person=person,
-                picture=picture,
-                **{name: value for name, value in details.items() if value is not None},
-            )
+            entry = self.log.add(kind, name, **known)
         except AuditLogError as error:
             if not self.fault:
                 self._send_to_all({"kind": "note", "text": f"The log cannot be written: {error}"})

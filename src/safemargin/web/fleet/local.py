@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -99,20 +101,18 @@ class LocalAgents:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
+@dataclass(eq=False)
 class _Runner:
     """One agent: its environment, its monitor, and its link to the fleet."""
 
-    def __init__(
-        self, team: LocalAgents, loop: asyncio.AbstractEventLoop, number: int, name: str
-    ) -> None:
-        self.team, self.crew = team, team.crew
-        self.name = name
-        self.loop = loop
-        self.number = number
-        self.steering = Steering()
-        self.agent: Agent | None = None
-        self._pictured = 0.0
-        self._draws = True
+    team: LocalAgents
+    loop: asyncio.AbstractEventLoop
+    number: int
+    name: str
+    steering: Steering = field(default_factory=Steering)
+    agent: Agent | None = None
+    pictured: float = 0.0
+    draws: bool = True
 
     # -- as a link: called from the server's thread ------------------------------------------------
 
@@ -132,69 +132,57 @@ class _Runner:
         status: Status = "left"
         reason = ""
         try:
-            env = self._make()
-            try:
+            with contextlib.closing(self._make()) as env:
                 self._join(env)
                 self._episodes(env)
-            finally:
-                env.close()
-        except SafemarginError as error:
-            status, reason = "died", str(error)
         except Exception as error:  # noqa: BLE001  the user's environment or policy
-            status, reason = "died", describe_error(error)
-        agent = self.agent
-        if agent is not None:
-            self._post(lambda: self.team.fleet.depart(agent, self, status, reason))
+            known = isinstance(error, SafemarginError)
+            status, reason = "died", str(error) if known else describe_error(error)
+        if self.agent is not None:
+            self._post(partial(self.team.fleet.depart, self.agent, self, status, reason))
 
     def _make(self) -> Env:
-        spec = self.crew.environment
-        try:
+        spec = self.team.crew.environment
+        with contextlib.suppress(NoPictures):
             return drawing_environment(spec)
-        except NoPictures:
-            self._draws = False
-            return spec.make()
+        self.draws = False
+        return spec.make()
 
     def _join(self, env: Env) -> None:
-        space, crew = env.action_space, self.crew
+        space, crew, fleet = env.action_space, self.team.crew, self.team.fleet
         count = first = dimensions = 0
         if isinstance(space, gym.spaces.Discrete):
             count, first = int(space.n), int(space.start)
         else:
             dimensions = int(np.prod(space.shape or (1,)))
-        names = action_names(env, count)
+        names = action_names(env, count)[:MOST_ACTIONS]
         hello = Hello(
             self.name,
             f"local {id(self.team)}",
-            action_names=tuple(
-                name or f"action {first + i}" for i, name in enumerate(names[:MOST_ACTIONS])
-            ),
+            action_names=tuple(name or f"action {first + i}" for i, name in enumerate(names)),
             dimensions=dimensions,
             first_action=first,
             policy=crew.policy.identity,
             environment=crew.environment.name,
-            on_lost=self.team.fleet.on_lost,
+            on_lost=fleet.on_lost,
         )
-        done = threading.Event()
 
         def join() -> None:
-            self.agent = self.team.fleet.join(hello, self)
-            done.set()
+            self.agent = fleet.join(hello, self)
 
         self._post(join)
-        while not done.wait(0.1) and not self.team.closing.is_set():
+        while self.agent is None and not self.team.closing.wait(0.01):
             pass
 
     def _episodes(self, env: Env) -> None:
-        crew = self.crew
+        crew = self.team.crew
         monitor = crew.make_monitor()
-        seed = hashed_seed(crew.seed, self.number)
-        episode = 0
-        first: int | None = seed
-        while not self._ended:
-            run = oversee(env, self.team.policy, monitor, seed=first)
-            self._one(run, env, episode)
-            first = None  # the environment chooses its next start itself
-            episode += 1
+        seed: int | None = hashed_seed(crew.seed, self.number)
+        for episode in itertools.count():
+            if self._ended:
+                return
+            self._one(oversee(env, self.team.policy, monitor, seed=seed), env, episode)
+            seed = None  # the environment chooses its next start itself
 
     @property
     def _ended(self) -> bool:
@@ -202,26 +190,23 @@ class _Runner:
 
     def _one(self, run: Generator[Question, Any, Outcome], env: Env, episode: int) -> None:
         """Run one episode."""
-        pause = 1 / self.crew.speed
+        crew, given_up = self.team.crew, self.team.closing.is_set
         due = time.monotonic()
-        answer: Any = None
         try:
             question = next(run)
             while not self._ended:
-                due = max(due + pause, time.monotonic())
+                due = max(due + 1 / crew.speed, time.monotonic())
                 self.team.closing.wait(due - time.monotonic())
                 waits = self.steering.taken
                 self._report(question, env, episode, waits=waits)
-                if question.decision.began and not waits and self._somebody_comes():
-                    waits = True
-                    self._report(question, env, episode, waits=True)
-                answer = None
+                if question.decision.began and not waits:
+                    waits = self.steering.wait_for_person(crew.wait, given_up=given_up)
+                    if waits:
+                        self._report(question, env, episode, waits=True)
+                answer, space = None, env.action_space
                 if waits:
-                    _, answer = self.steering.wait(
-                        episode, question.step, given_up=self.team.closing.is_set
-                    )
-                    if answer is not None and not isinstance(env.action_space, gym.spaces.Discrete):
-                        space = env.action_space
+                    _, answer = self.steering.wait(episode, question.step, given_up=given_up)
+                    if answer is not None and not isinstance(space, gym.spaces.Discrete):
                         answer = np.array(answer, space.dtype).reshape(space.shape or ())
                 if self._ended:
                     break  # stopped while it waited
@@ -231,10 +216,6 @@ class _Runner:
                 self._post(partial(self.team.fleet.end_episode, self.agent))
         else:
             run.close()
-
-    def _somebody_comes(self) -> bool:
-        wait = self.crew.wait
-        return wait > 0 and self.steering.wait_for_person(wait, given_up=self.team.closing.is_set)
 
     def _report(self, question: Question, env: Env, episode: int, *, waits: bool = False) -> None:
         scores, proposed = np.ravel(question.scores), question.proposed
@@ -260,15 +241,14 @@ class _Runner:
     def _picture(self, env: Env, *, urgent: bool) -> bytes | None:
         """Return a picture if somebody wants one by now."""
         every, now = self.steering.picture_every, time.monotonic()
-        wanted = urgent or (every is not None and now - self._pictured >= every)
-        if not self._draws or not wanted:
+        wanted = urgent or (every is not None and now - self.pictured >= every)
+        if not self.draws or not wanted:
             return None
-        self._pictured = now
-        try:
+        self.pictured = now
+        with contextlib.suppress(NoPictures):
             return as_picture(render(env))
-        except NoPictures:
-            self._draws = False
-            return None
+        self.draws = False
+        return None
 
     def _post(self, function: Callable[[], Any]) -> None:
         if not self.loop.is_closed():

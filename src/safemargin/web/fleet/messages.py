@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from safemargin.errors import InvalidInput
@@ -59,14 +60,6 @@ class Report:
     """The agent does nothing until a person acts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """What an agent without a WebSocket says about itself with its first decision."""
-
-    about: fields.About = field(default_factory=dict)
-
-
-read_introduction = Reader(Introduction)
 _read_hello, _read_report = Reader(Hello), Reader(Report)
 
 
@@ -86,6 +79,15 @@ def read_hello(message: Mapping[str, Any]) -> Hello:
     if message.get("kind") != "hello":
         raise InvalidInput('the first message must be {"kind": "hello", "name": …}')
     return _read_hello(message)
+
+
+def read_introduction(name: str, message: Mapping[str, Any]) -> Hello:
+    """Return what an agent without a WebSocket says about itself with its first decision."""
+    about = message.get("about", {})
+    if not isinstance(about, dict):
+        expected = "an object with the fields of a hello"
+        raise InvalidInput(f"about must be {expected}, got {kind_of(about)}")
+    return read_hello({**about, "kind": "hello", "name": name, "instance": secrets.token_hex(8)})
 
 
 def read_report(message: Mapping[str, Any]) -> Report:

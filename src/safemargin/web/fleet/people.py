@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -31,16 +30,12 @@ class People:
         self._known: dict[str, Person] = {}
         self._unnamed = 0
 
-    def __iter__(self) -> Iterator[Person]:
-        return iter(self._known.values())
-
     def remember(self, identity: str, name: str) -> Person:
         """Return a person known from before the server started, who may come back."""
-        known = self._known.get(identity)
-        if known is None:
-            known = Person(identity, self._free_name(name), gone_since=time.time())
-            self._known[identity] = known
-        return known
+        if identity not in self._known:
+            person = Person(identity, self._free_name(name), gone_since=time.time())
+            self._known[identity] = person
+        return self._known[identity]
 
     def arrive(self, secret: str, name: str | None = None) -> Person:
         """Return the person with this secret, who opens a page."""
@@ -50,7 +45,7 @@ class People:
             if name is None:
                 self._unnamed += 1
                 name = f"person {self._unnamed}"
-            person = self._known[identity] = Person(identity, self._free_name(name))
+            person = self.remember(identity, name)
         elif name is not None:
             self.rename(person, name)
         person.pages += 1
@@ -69,7 +64,7 @@ class People:
             person.name = self._free_name(name, person)
 
     def _free_name(self, name: str, person: Person | None = None) -> str:
-        taken = {each.name for each in self if each is not person}
+        taken = {each.name for each in self._known.values() if each is not person}
         free, number = name, 2
         while free in taken:
             free, number = f"{name} {number}", number + 1

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from safemargin.monitor.audit import AuditLog
+from safemargin.web.fleet.agents import Agent
+from safemargin.web.fleet.messages import Hello
+from safemargin.web.fleet.people import Person
 
 
-@dataclass(slots=True)
-class Restored:
-    """An agent that was in the fleet when the last server ended."""
-
-    reason: str
-    calls: int = 0
-    human_actions: int = 0
-    holder: str | None = None
-    """Who had it."""
-    identity: str = ""
-    held_since: float = 0.0
-    stop_due: str = ""
-    dismissed: bool = False
-
-
-def restore(log: AuditLog) -> dict[str, Restored]:
-    """Return, by name, the agents that neither left nor died before the last server ended.
+def restore(log: AuditLog) -> list[Agent]:
+    """Return the agents that neither left nor died before the last server ended.
 
     They are lost until they come back. Whoever had taken one over still has it, and a stop that
     was due still is.
     """
-    agents: dict[str, Restored] = {}
+    agents: dict[str, Agent] = {}
     for entry in log:
         name = entry.agent
         if name is None:
@@ -36,7 +22,9 @@ def restore(log: AuditLog) -> dict[str, Restored]:
         if entry.kind in ("left", "died"):
             agents.pop(name, None)
         elif entry.kind in ("joined", "back"):
-            agents.setdefault(name, Restored("not back since the server restarted"))
+            if name not in agents:
+                why = "not back since the server restarted"
+                agents[name] = Agent(Hello(name), status="lost", reason=why)
             agents[name].dismissed = False
         elif entry.kind == "dismissed" and name in agents:
             agents[name].dismissed = True
@@ -50,10 +38,9 @@ def restore(log: AuditLog) -> dict[str, Restored]:
         elif entry.kind == "action":
             agent.human_actions += 1
         elif entry.kind == "taken":
-            agent.holder, agent.held_since = entry.person, entry.time
-            agent.identity = str(entry.details.get("identity", ""))
-            agent.stop_due = ""
+            agent.holder = Person(str(entry.details.get("identity", "")), entry.person or "")
+            agent.held_since, agent.stop_due = entry.time, ""
         elif entry.kind in ("handed-back", "stop-due", "stopped"):
             agent.holder = None
             agent.stop_due = str(entry.details["why"]) if entry.kind == "stop-due" else ""
-    return agents
+    return list(agents.values())

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from safemargin.errors import InvalidInput
 from safemargin.monitor.audit import AuditLog
 from safemargin.monitor.monitor import Monitor
@@ -17,11 +19,9 @@ from safemargin.monitor.steering import OnLost
 from safemargin.web.fleet.agents import Agent, Link, Status
 from safemargin.web.fleet.control import Control
 from safemargin.web.fleet.journal import Journal, situation
-from safemargin.web.fleet.judging import judge
 from safemargin.web.fleet.messages import Hello, Report
 from safemargin.web.fleet.people import People, Person
-from safemargin.web.fleet.pictures import pace_pictures
-from safemargin.web.fleet.restore import Restored, restore
+from safemargin.web.fleet.restore import restore
 from safemargin.web.fleet.track import flags_of
 
 GRACE = 20.0
@@ -61,23 +61,28 @@ class Fleet:
         self.most_agents = most_agents
         self.agents: list[Agent] = []
         self.control = Control(self.agents, self.journal, on_lost=on_lost, grace=grace)
+        self.pace_pictures = self.control.pace_pictures
         self.people = People()
         self.decisions = 0
         self._names: dict[str, Agent] = {}
-        for name, known in restore(log).items():
-            self._bring_back(name, known)
+        for agent in restore(log):
+            if agent.holder is not None:
+                agent.holder = self.people.remember(agent.holder.identity, agent.holder.name)
+            self._add(agent)
         self._record("server-started", **self.about)
 
     # -- agents --------------------------------------------------------------------------------
 
     def join(self, hello: Hello, link: Link) -> Agent:
         """Add an agent, or reconnect one; InvalidInput if it may not join."""
-        monitor = self._monitor_for(hello)
+        monitor = None if self.make_monitor is None else self.make_monitor()
+        if monitor is not None and hello.policy is not None:
+            monitor.check(hello.policy)
         agent, kind = self._names.get(hello.name), "back"
         if agent is None:
             if len(self.agents) >= self.most_agents:
                 raise InvalidInput(f"there are {self.most_agents} agents already, no more fit in")
-            agent, kind = self._add(hello), "joined"
+            agent, kind = self._add(Agent(hello)), "joined"
         elif agent.link is not None:
             if agent.hello.instance != hello.instance:
                 raise InvalidInput(
@@ -96,7 +101,6 @@ class Fleet:
         agent.heard_at = time.time()
         agent.paced = agent.dismissed = False
         self._record(kind, agent, policy=hello.policy, environment=hello.environment)
-        self._changed(agent)
         held = agent.holder is not None or bool(agent.stop_due)
         link.send({"kind": "welcome", "taken": held})
         self.control.stop_if_due(agent)
@@ -130,18 +134,15 @@ class Fleet:
             agent.stop_due = agent.stopped = ""
             if agent.holder is not None:
                 self.control.free(agent, f"it {status}")
-        self._changed(agent)
         self.pace_pictures()
 
     def report(self, agent: Agent, report: Report) -> None:
         """Take in one decision; the same one again only updates whether the agent waits."""
         before = agent.report
-        again = before is not None and (before.episode, before.step) == (
-            report.episode,
-            report.step,
-        )
+        now = report.episode, report.step
+        again = before is not None and (before.episode, before.step) == now
         if report.margin is None:
-            report = judge(agent, report, before if again else None)
+            report = _judged(agent, report, before if again else None)
         agent.unconfirmed = agent.unconfirmed and again
         agent.report = report
         agent.margin, agent.proxy = report.margin or 0, report.proxy
@@ -152,7 +153,7 @@ class Fleet:
         held = agent.holder is not None
         if not again:
             flags = flags_of(report, human=held)
-            row = (report.episode, report.step, agent.margin, report.proxy, flags)
+            row = (*now, agent.margin, report.proxy, flags)
             agent.track.add(*row)
             self.decisions += 1
             if self.pages:
@@ -202,10 +203,6 @@ class Fleet:
             "recent": [entry.to_dict() for entry in self.journal.recent],
         }
 
-    def pace_pictures(self) -> None:
-        """Tell agents how often somebody wants a picture of them."""
-        pace_pictures(self.agents, self.pages)
-
     def close(self) -> None:
         """Close all connections of agents and log the end."""
         for agent in self.agents:
@@ -214,14 +211,6 @@ class Fleet:
         self._record("server-stopped")
 
     # -- internals -------------------------------------------------------------------------------
-
-    def _monitor_for(self, hello: Hello) -> Monitor | None:
-        if self.make_monitor is None:
-            return None
-        monitor = self.make_monitor()
-        if hello.policy is not None:
-            monitor.check(hello.policy)
-        return monitor
 
     def _update_call(self, agent: Agent, report: Report) -> None:
         if report.void and not agent.void:
@@ -236,13 +225,11 @@ class Fleet:
             if agent.called_since - agent.pictured_call >= CALL_PICTURES:
                 agent.pictured_call, picture = agent.called_since, agent.picture
             self._record("call", agent, picture=picture, **situation(agent))
-            self._changed(agent)
 
     def _end_call(self, agent: Agent, why: str) -> None:
         if agent.calling:
             agent.calling = False
             self._record("release", agent, why=why)
-            self._changed(agent)
 
     def _show_at_once(self, agent: Agent) -> None:
         """Send what a person acts upon now, instead of with the next round."""
@@ -252,16 +239,25 @@ class Fleet:
                     page.send(agent.picture_message())
                 page.send({"kind": "seen", **agent.seen()})
 
-    def _add(self, hello: Hello) -> Agent:
-        agent = self._names[hello.name] = Agent(len(self.agents), hello)
+    def _add(self, agent: Agent) -> Agent:
+        agent.index = len(self.agents)
         self.agents.append(agent)
+        self._names[agent.name] = agent
         return agent
 
-    def _bring_back(self, name: str, known: Restored) -> None:
-        agent = self._add(Hello(name, ""))
-        agent.status, agent.reason = "lost", known.reason
-        agent.calls, agent.human_actions = known.calls, known.human_actions
-        agent.stop_due, agent.dismissed = known.stop_due, known.dismissed
-        if known.holder is not None:
-            agent.holder = self.people.remember(known.identity, known.holder)
-            agent.held_since = known.held_since
+
+def _judged(agent: Agent, report: Report, before: Report | None) -> Report:
+    """Judge scores by the server's own monitor; `before` is the same decision, judged earlier."""
+    if before is not None:
+        return replace(before, waits=report.waits)
+    if agent.monitor is None:
+        raise InvalidInput(
+            "this server has no margins file, so a decision needs its margin; start the server "
+            "with one, or give the agent a monitor"
+        )
+    if agent.monitor.needs_features:
+        raise InvalidInput(
+            "the server's margins use a learned proxy, which the scores alone do not give: let the "
+            "agent judge its own decisions with a Monitor of its own"
+        )
+    return replace(report, **agent.monitor.step(np.array(report.scores)).report())

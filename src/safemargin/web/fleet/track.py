@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.plain import finite_or_none
 from safemargin.web.fleet.messages import Report
 
 LENGTH = 1800
@@ -26,37 +27,33 @@ def flags_of(report: Report, *, human: bool) -> int:
     )
 
 
+ROW = {
+    "episodes": np.int32,
+    "steps": np.int32,
+    "margins": np.int32,
+    "proxies": np.float64,  # like what agents send: nothing overflows
+    "flags": np.uint8,
+}
+
+
 class Track:
     """A ring buffer of decisions."""
 
     def __init__(self, length: int = LENGTH) -> None:
-        self._length = length
         self.count = 0
         """How many were ever added."""
-        self._episodes, self._steps, self._margins = np.zeros((3, length), dtype=np.int32)
-        self._proxies = np.zeros(length)  # float64, like what agents send: nothing overflows
-        self._flags = np.zeros(length, dtype=np.uint8)
+        self._rows = np.zeros(length, dtype=list(ROW.items()))
 
     def add(self, episode: int, step: int, margin: int, proxy: float | None, flags: int) -> None:
         """Add a decision in place of the oldest."""
-        slot = self.count % self._length
-        self._episodes[slot] = episode
-        self._steps[slot] = step
-        self._margins[slot] = margin
-        self._proxies[slot] = np.nan if proxy is None else proxy
-        self._flags[slot] = flags
+        row = episode, step, margin, np.nan if proxy is None else proxy, flags
+        self._rows[self.count % len(self._rows)] = row
         self.count += 1
 
     def last(self, most: int | None = None) -> dict[str, list[Any]]:
         """Return the newest decisions, oldest first, as plain numbers."""
-        kept = min(self.count, self._length)
+        kept = min(self.count, len(self._rows))
         wanted = kept if most is None else min(kept, most)
-        slots = np.arange(self.count - wanted, self.count) % self._length
-        proxies = [round(value, 5) for value in self._proxies[slots].tolist()]
-        return {
-            "episodes": self._episodes[slots].tolist(),
-            "steps": self._steps[slots].tolist(),
-            "margins": self._margins[slots].tolist(),
-            "proxies": [value if value == value else None for value in proxies],
-            "flags": self._flags[slots].tolist(),
-        }
+        rows = self._rows[np.arange(self.count - wanted, self.count) % len(self._rows)]
+        proxies = [finite_or_none(round(value, 5)) for value in rows["proxies"].tolist()]
+        return {name: rows[name].tolist() for name in ROW} | {"proxies": proxies}

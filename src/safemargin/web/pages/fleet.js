@@ -10,13 +10,6 @@ const view = {
   agents: [], about: {}, me: "", looks: null, seen: null, entries: [], connected: false,
   offset: 0, socket: null, tries: 0, received: 0, heardAt: 0, stalled: false, beat: null, opened: false, unplaced: false, timeline: null, sound: false,
 };
-const byId = name => document.getElementById(name);
-const make = (tag, name = "", text = "") => {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  if (text) element.textContent = text;
-  return element;
-};
 const now = () => Date.now() / 1000 + view.offset;
 const remembered = (name, fallback) => {
   try { return localStorage.getItem("safemargin-" + name) ?? fallback; } catch { return fallback; }

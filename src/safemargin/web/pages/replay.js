@@ -2,13 +2,6 @@
 // A log, entry by entry: the list, the selected entry, and the fleet at that time.
 
 const view = { all: [], shown: [], at: -1, playing: false, timer: 0 };
-const byId = name => document.getElementById(name);
-const make = (tag, name = "", text = "") => {
-  const element = document.createElement(tag);
-  if (name) element.className = name;
-  if (text) element.textContent = text;
-  return element;
-};
 const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
   left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
