@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.jobs import Kill, a_job, episodes_of, keys, wait_until, worker_pids
+from helpers.jobs import PROVEN, Kill, a_job, episodes_of, keys, wait_until, worker_pids
 from helpers.paths import TESTS
 from helpers.studies import contents, create
 from helpers.worlds import make_branching
@@ -148,12 +149,15 @@ def test_a_fault_in_a_task_is_told_as_it_was(make: MakeEngine, way: dict[str, An
 
 
 def deadly() -> Callable[[], gym.Env[Any, Any]]:
-    """Makes an environment that takes its whole process with it, unless that is the driver."""
+    """Makes an environment that takes its worker's process with it, once that does its tasks."""
     driver = os.getpid()
+    steps = 0
 
     class Deadly(gym.Wrapper[Any, Any, Any, Any]):
         def step(self, action: Any) -> Any:
-            if os.getpid() != driver:
+            nonlocal steps
+            steps += os.getpid() != driver
+            if steps > PROVEN:
                 print("the deadly environment struck", flush=True)
                 os._exit(3)
             return super().step(action)
@@ -174,6 +178,25 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(
     engine = make(a_job(deadly()), name, workers=2)
     with pytest.raises(EngineFault, match=words):
         list(engine.run(map(EpisodeTask, keys(2))))
+
+
+def test_a_worker_process_that_cannot_load_the_users_code(
+    make: MakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "passing.py").write_text(
+        "from helpers.worlds import make_branching\ndef make():\n    return make_branching()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    passing = importlib.import_module("passing")
+    job = a_job(passing.make)
+    (tmp_path / "passing.py").unlink()
+    with pytest.raises(
+        EngineFault,
+        match=r"a worker process cannot load the environment or the policy \(ModuleNotFoundError: "
+        "No module named 'passing'.*need the code that the study is made of",
+    ):
+        list(make(job, "processes", workers=1).run(map(EpisodeTask, keys(1))))
+    del sys.modules["passing"]
 
 
 def test_what_no_engine_can_do_is_refused() -> None:

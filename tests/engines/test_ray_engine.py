@@ -238,6 +238,6 @@ def test_a_worker_that_dies_while_it_starts(ray_in_use: None) -> None:
         return make_branching()
 
     engine = RayEngine(a_job(make), 1)
-    with pytest.raises(EngineFault, match=r"no Ray worker lives until its environment is made \("):
+    with pytest.raises(EngineFault, match=r"no Ray worker lives until its first task \("):
         episodes_of(engine, 1)
     engine.close()

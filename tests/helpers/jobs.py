@@ -18,8 +18,12 @@ from safemargin.core.records import Episode, EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import Randomness
 from safemargin.engines import Engine, EpisodeTask, Job
+from safemargin.engines.proof import TRIAL_STEPS
 from safemargin.environments import EnvironmentSpec
 from safemargin.policies.proxies import proxies_for
+
+PROVEN = TRIAL_STEPS + 100
+"""After this many steps of its environments, a worker has proven itself and does its tasks."""
 
 
 def a_job(make_env: Any = make_branching, policy: Any = POLICY) -> Job:
@@ -77,7 +81,7 @@ class Kill:
     def world(
         self, make: Callable[[], gym.Env[Any, Any]] = make_branching
     ) -> Callable[[], gym.Env[Any, Any]]:
-        """Make environments in which a few workers stop at their 150th step, to be killed."""
+        """Make environments in which a few workers stop in a task, to be killed."""
         reports, driver = self.reports, os.getpid()
         steps = 0
 
@@ -85,7 +89,7 @@ class Kill:
             def step(self, action: Any) -> Any:
                 nonlocal steps
                 steps += os.getpid() != driver
-                if steps == 150:
+                if steps == PROVEN + 150:
                     for report in reports:
                         try:
                             file = open(report, "x")  # noqa: SIM115 — closed below

@@ -7,7 +7,6 @@ choice is keyed by the task, so the pieces are the same.
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
-from safemargin.errors import SafemarginError
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy
 
@@ -44,6 +42,8 @@ class Job:
     proxies: tuple[Proxy, ...]
     way: Literal["snapshot", "replay"]
     randomness: Randomness
+    identity: str | None = None
+    """The identity of the study's environment; None where there is no study to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +149,6 @@ class Worker:
         """Close the environments."""
         for simulator in self.runner.simulators:
             simulator.close()
-
-
-def pickled_error(error: Exception) -> bytes:
-    """Pickle an error for the driver: our own as they are, others by their description."""
-    known = isinstance(error, SafemarginError)
-    return pickle.dumps(error if known else RuntimeError(f"in a worker: {error!r}"))
 
 
 def available_cores() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from safemargin.engines.base import Job, Piece, Task, Worker
+from safemargin.engines.proof import check_identity
 
 
 class LocalEngine:
@@ -20,6 +21,7 @@ class LocalEngine:
         """Yield the pieces in the order of the tasks."""
         if self._worker is None:
             self._worker = Worker(self._job)
+            check_identity(self._job)
         for task in tasks:
             yield from self._worker.run(task)
 

@@ -21,7 +21,14 @@ from typing import IO
 import cloudpickle
 
 from safemargin.engines.base import Job, Piece, Task
+from safemargin.engines.proof import Witness
 from safemargin.engines.tasks import Attempt, TaskQueue
+
+ADVICE = (
+    "workers import all code afresh: restart this program if a file was edited, and let the "
+    "environment and the policy set up their own state"
+)
+"""What to do if a worker process does something else; it inherits variables and folder."""
 
 
 @dataclass
@@ -55,6 +62,7 @@ class ProcessEngine:
         self._job.flush()
         self._workers: list[_Process] = []
         self._woken, self._waker = Pipe(duplex=False)
+        self._witness = Witness(job, advice=ADVICE)
         self.workers = workers
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
@@ -70,14 +78,12 @@ class ProcessEngine:
                     return
                 worker = busy[connection]  # type: ignore[index]
                 try:
-                    message = pickle.loads(worker.connection.recv_bytes())
+                    answer = worker.connection.recv_bytes()
                 except (EOFError, OSError):
                     self._replace(worker, queue)
                     continue
-                if isinstance(message, Piece):
-                    yield message
-                elif isinstance(message, BaseException):
-                    raise message
+                if answer:
+                    yield from self._witness.read(answer, worker="a worker process")
                 else:
                     worker.attempt = None
 
@@ -88,12 +94,10 @@ class ProcessEngine:
             attempt = queue.next()
             if attempt is None:
                 return
-            self._send(idle.pop(0) if idle else self._start(), attempt)
-
-    def _send(self, worker: _Process, attempt: Attempt) -> None:
-        worker.attempt = attempt
-        with contextlib.suppress(OSError):  # a dead worker is noticed on receiving, and replaced
-            worker.connection.send_bytes(pickle.dumps(attempt.task))
+            worker = idle.pop(0) if idle else self._start()
+            worker.attempt = attempt
+            with contextlib.suppress(OSError):  # a dead one is noticed on receiving, and replaced
+                worker.connection.send_bytes(pickle.dumps(attempt.task))
 
     def _replace(self, worker: _Process, queue: TaskQueue) -> None:
         code = worker.process.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import pickle
 import re
@@ -26,9 +27,11 @@ from typing import Any
 import cloudpickle
 
 from safemargin.core.version import versions_in_use
-from safemargin.engines.base import Job, Piece, Task, Worker, available_cores, pickled_error
+from safemargin.engines.base import Job, Piece, Task, available_cores
+from safemargin.engines.processes import ADVICE
+from safemargin.engines.proof import Witness
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
-from safemargin.errors import EngineFault, InvalidInput, MissingExtra, describe_error
+from safemargin.errors import EngineFault, InvalidInput, MissingExtra, errors_as
 
 # Read when Ray is imported: otherwise `uv run` would ship the working directory to the nodes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -44,6 +47,12 @@ START_SECONDS = 120.0
 """How long to wait for the cluster to start the first worker."""
 OBJECT_STORE_BYTES = 256 * 2**20
 """Object store of a local Ray: it holds only the job; the default is a third of the memory."""
+CLUSTER_ADVICE = (
+    "a cluster keeps the variables, the folder and the files that it was started with: start it "
+    "again with those of this process, or set them in a script by "
+    "ray.init(address, runtime_env={'env_vars': {...}}) before it collects"
+)
+"""What to do if a worker in a cluster does something else."""
 PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False); ray.shutdown()"
 
 
@@ -53,7 +62,9 @@ class _Actor:
 
     handle: Any
     answer: Any
-    """The pending answer to its last call, to start or to do a task; None while idle."""
+    """The pending answer to its last call; None while idle."""
+    node: str = ""
+    """Where it runs; empty until the cluster has found room for it."""
     attempt: Attempt | None = None
     failed_starts: int = 0
     """How many of its predecessors died while starting."""
@@ -71,8 +82,11 @@ class RayEngine:
         gpus_per_worker: float = 0.0,
     ) -> None:
         self._actors: list[_Actor] = []
-        self._gpus = gpus_per_worker
-        self._connection = None if ray.is_initialized() else _Connection(address, workers)
+        joins = ray.is_initialized() or address is not None
+        self._witness = Witness(job, advice=CLUSTER_ADVICE if joins else ADVICE)
+        self._connection = contextlib.ExitStack()
+        if not ray.is_initialized():
+            self._connection.enter_context(_connected(address, workers))
         try:
             capacity = _capacity(gpus_per_worker)
             if capacity == 0:
@@ -83,8 +97,9 @@ class RayEngine:
                 )
             self.workers = workers or capacity
             self._job = ray.put(cloudpickle.dumps(job))
-            self._versions = versions_in_use()
-            self._class = ray.remote(_actor_class())
+            self._class = ray.remote(_actor_class()).options(
+                num_cpus=1, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0
+            )
         except BaseException:
             self.close()
             raise
@@ -96,10 +111,9 @@ class RayEngine:
         while True:
             self._hand_out(queue)  # first, so that no actor is idle while pieces are stored
             yield from pieces
-            busy = any(actor.attempt for actor in self._actors)
-            if not busy and not queue.has(1):
+            if not any(actor.attempt for actor in self._actors) and not queue.has(1):
                 return
-            pieces = self._listen(self._next_answer(may_wait=busy), queue)
+            pieces = self._listen(self._next_answer(), queue)
 
     def _hand_out(self, queue: TaskQueue) -> None:
         """Give every idle actor a task, and start actors while there are more tasks."""
@@ -109,25 +123,22 @@ class RayEngine:
                 if actor.attempt is None:
                     return
                 # Bytes, because Ray would pass arrays as read-only views.
-                actor.answer = actor.handle.run.remote(pickle.dumps(actor.attempt.task))
+                actor.answer = actor.handle.work.remote(pickle.dumps(actor.attempt.task))
         starting = sum(actor.attempt is None for actor in self._actors)
         while len(self._actors) < self.workers and queue.has(starting + 1):
             self._start()
             starting += 1
 
     def _start(self, failed_starts: int = 0) -> None:
-        handle = self._class.options(
-            num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0
-        ).remote()
-        answer = handle.start.remote(
-            self._job, self._versions, [p or os.getcwd() for p in sys.path]
-        )
+        handle = self._class.remote()
+        answer = handle.arrive.remote([path or os.getcwd() for path in sys.path])
         self._actors.append(_Actor(handle, answer, failed_starts=failed_starts))
 
-    def _next_answer(self, *, may_wait: bool) -> _Actor:
-        """Return the first actor to answer; raise EngineFault if none starts in time."""
+    def _next_answer(self) -> _Actor:
+        """Return the first actor to answer; raise EngineFault if none finds room in time."""
         asked = {actor.answer: actor for actor in self._actors if actor.answer is not None}
-        ready, _ = ray.wait(list(asked), timeout=None if may_wait else START_SECONDS)
+        limit = None if any(actor.node for actor in asked.values()) else START_SECONDS
+        ready, _ = ray.wait(list(asked), timeout=limit)
         if not ready:
             raise EngineFault(
                 f"no Ray worker could start within {START_SECONDS:g} s: the cluster has "
@@ -141,20 +152,22 @@ class RayEngine:
         return actor
 
     def _listen(self, actor: _Actor, queue: TaskQueue) -> list[Piece]:
-        """Return the pieces of a finished task; none if the actor has just started, or died."""
+        """Return the pieces of a finished task; none if the actor is still starting, or died."""
         try:
             answer = ray.get(actor.answer)
         except ray.exceptions.RayError as error:
             self._replace(actor, queue, _cause_of_death(error))
             return []
-        message: list[Piece] | Exception | str = pickle.loads(answer)
-        if isinstance(message, Exception):
-            raise message
-        if isinstance(message, str):
-            raise EngineFault(message)
+        if not actor.node:
+            actor.node, found = answer
+            _check_versions(actor.node, found)
+            actor.answer = actor.handle.work.remote(self._job)
+            return []
+        worker = f"the Ray worker on node {actor.node}"
+        pieces = [piece for each in answer for piece in self._witness.read(each, worker=worker)]
         actor.answer = actor.attempt = None
         actor.failed_starts = 0
-        return message
+        return pieces
 
     def _replace(self, actor: _Actor, queue: TaskQueue, reason: str) -> None:
         self._actors.remove(actor)
@@ -172,8 +185,8 @@ class RayEngine:
             self.workers -= 1  # its node may be at fault; the others continue
         else:
             raise EngineFault(
-                f"no Ray worker lives until its environment is made ({reason}); running in this "
-                "process (--engine local) shows more"
+                f"no Ray worker lives until its first task ({reason}); running in this process "
+                "(--engine local) shows more"
             )
 
     def close(self) -> None:
@@ -181,9 +194,7 @@ class RayEngine:
         for actor in self._actors:
             _kill(actor)
         self._actors.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
 
 # -- in the worker -----------------------------------------------------------------------------
@@ -197,58 +208,37 @@ def _actor_class() -> type:
     """
 
     class SafemarginWorker:
-        def start(self, job: bytes, versions: dict[str, str], path: list[str]) -> bytes:
+        def arrive(self, path: list[str]) -> tuple[str, dict[str, str] | str]:
+            """Return the node, and its versions or why safemargin cannot be imported there."""
             sys.path += [folder for folder in path if folder not in sys.path]
             node = ray.util.get_node_ip_address()
             try:
-                from safemargin.engines.ray import RemoteWorker
+                from safemargin.core.version import versions_in_use
+                from safemargin.engines.worker import Servant
             except ImportError as error:
-                return pickle.dumps(
-                    f"safemargin cannot be imported on the Ray node {node} ({error}); install the "
-                    "same versions on all nodes"
-                )
-            self.worker = RemoteWorker(node)
-            return self.worker.start(job, versions)
+                return node, str(error)
+            self.servant = Servant(f"the Ray node {node}")
+            return node, versions_in_use()
 
-        def run(self, task: bytes) -> bytes:
-            return self.worker.run(task)
+        def work(self, message: bytes) -> list[bytes]:
+            return list(self.servant.answers(message))
 
     return SafemarginWorker
 
 
-class RemoteWorker:
-    """The part of an actor that needs safemargin on its node; all answers are pickled."""
-
-    def __init__(self, node: str) -> None:
-        self.node = node
-
-    def start(self, job: bytes, versions: Mapping[str, str]) -> bytes:
-        """Return [] when ready, or the error or message why this node cannot do the job."""
-        differences = version_differences(versions, versions_in_use())
-        if differences:
-            return pickle.dumps(
-                f"the Ray node {self.node} would give other results than this machine "
-                f"({'; '.join(differences)}); install the same versions on all nodes"
-            )
-        try:
-            loaded = pickle.loads(job)
-        except Exception as error:  # noqa: BLE001 — user code may raise anything
-            return pickle.dumps(
-                f"the Ray node {self.node} cannot load the environment or the policy "
-                f"({describe_error(error)}); all nodes need the code that the study is made of"
-            )
-        try:
-            self.worker = Worker(loaded)
-        except Exception as error:  # noqa: BLE001 — the driver reports any error
-            return pickled_error(error)
-        return pickle.dumps([])
-
-    def run(self, task: bytes) -> bytes:
-        """Return the pieces of one task, or the error that ended it."""
-        try:
-            return pickle.dumps(list(self.worker.run(pickle.loads(task))))
-        except Exception as error:  # noqa: BLE001 — the driver reports any error
-            return pickled_error(error)
+def _check_versions(node: str, found: Mapping[str, str] | str) -> None:
+    """Raise EngineFault if a node lacks safemargin or has other versions of the libraries."""
+    if isinstance(found, str):
+        raise EngineFault(
+            f"safemargin cannot be imported on the Ray node {node} ({found}); install the same "
+            "versions on all nodes"
+        )
+    differences = version_differences(versions_in_use(), found)
+    if differences:
+        raise EngineFault(
+            f"the Ray node {node} would give other results than this machine "
+            f"({'; '.join(differences)}); install the same versions on all nodes"
+        )
 
 
 def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
@@ -264,44 +254,41 @@ def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> l
 # -- the cluster -------------------------------------------------------------------------------
 
 
-class _Connection:
-    """Our own connection to Ray: silent, and undone without a trace when closed."""
-
-    def __init__(self, address: str | None, workers: int | None) -> None:
-        if address is not None:
-            _refuse_unreachable(address)
-        self._logger = logging.getLogger("ray")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.CRITICAL)
-        # Ray prints deaths of workers to standard output, whatever log_to_driver says.
-        ray._private.worker._worker_logs_enabled = False
-        ours = (
-            {"num_cpus": workers or available_cores(), "object_store_memory": OBJECT_STORE_BYTES}
-            if address is None
-            else {}
-        )
-        try:
-            with _environment_and_signals_kept(), warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # of Ray, about its own plans
-                # For a Ray started here: its workers would otherwise yield to all other programs.
-                os.environ.setdefault("RAY_worker_niceness", "0")
-                ray.init(
-                    address or "local",
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    configure_logging=False,
-                    **ours,
-                )
-        except BaseException as error:
-            self.close()
-            if not isinstance(error, Exception):
-                raise
-            raise EngineFault(f"Ray could not be started: {describe_error(error)}") from error
-
-    def close(self) -> None:
+@contextlib.contextmanager
+def _connected(address: str | None, workers: int | None) -> Iterator[None]:
+    """Connect to Ray, silently; in the end, no trace of it is left."""
+    options: dict[str, Any] = {}
+    if address is not None:
+        _refuse_unreachable(address)
+    else:
+        options["num_cpus"] = workers or available_cores()
+        options["object_store_memory"] = OBJECT_STORE_BYTES
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    # Ray prints deaths of workers to standard output, whatever log_to_driver says.
+    ray._private.worker._worker_logs_enabled = False
+    try:
+        with (
+            errors_as(EngineFault, "Ray could not be started:"),
+            _environment_and_signals_kept(),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", FutureWarning)  # of Ray, about its own plans
+            # For a Ray started here: its workers would otherwise yield to all other programs.
+            os.environ.setdefault("RAY_worker_niceness", "0")
+            ray.init(
+                address or "local",
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                **options,
+            )
+        yield
+    finally:
         ray.shutdown()
         ray._private.worker._worker_logs_enabled = True
-        self._logger.setLevel(self._level)
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager
@@ -333,18 +320,16 @@ def _refuse_unreachable(address: str) -> None:
                 f"there is no Ray cluster at {address}: {error.strerror or error}"
             ) from error
     try:
-        done = subprocess.run(
+        subprocess.run(
             [sys.executable, "-c", PROBE, address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=CONNECT_SECONDS,
+            check=True,
         )
-    except subprocess.TimeoutExpired as error:
-        said = error.stderr or b""
-    else:
-        if done.returncode == 0:
-            return
-        said = done.stderr
+        return
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        said: bytes = error.stderr or b""
     lines = said.decode(errors="replace").strip().splitlines() or ["it did not answer"]
     reason = re.sub(r"^\[.*?\] (\S+:\d+: )?", "", lines[-1])
     if "AuthToken" in reason:
@@ -357,14 +342,10 @@ def _refuse_unreachable(address: str) -> None:
 def _capacity(gpus_per_worker: float) -> int:
     """Return how many workers fit into the cluster when it is otherwise idle."""
     capacity = 0
-    for node in ray.nodes():
-        if node["Alive"]:
-            fitting = int(node["Resources"].get("CPU", 0))
-            if gpus_per_worker:
-                gpus = node["Resources"].get("GPU", 0)
-                # 0.3 GPUs have room for three workers with 0.1 each; floats would make it two.
-                fitting = min(fitting, int(gpus / gpus_per_worker + 1e-9))
-            capacity += fitting
+    for has in (node["Resources"] for node in ray.nodes() if node["Alive"]):
+        # 0.3 GPUs have room for three workers with 0.1 each; floats would make it two.
+        by_gpu = has.get("GPU", 0) / gpus_per_worker + 1e-9 if gpus_per_worker else math.inf
+        capacity += int(min(has.get("CPU", 0), by_gpu))
     return capacity
 
 

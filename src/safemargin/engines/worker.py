@@ -1,4 +1,4 @@
-"""The program of a worker process: read the job, then do one task after another."""
+"""What a worker outside the driver's process does, and the program of a worker process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,47 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
-from safemargin.engines.base import Worker, pickled_error
+from safemargin.engines.base import Job, Task, Worker
+from safemargin.engines.proof import prove
+from safemargin.errors import EngineFault, SafemarginError, describe_error
+
+
+class Servant:
+    """Answers pickled messages: first a job, with its proof, then tasks, with their pieces."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """What the driver calls this worker in a message."""
+
+    def answers(self, message: bytes) -> Iterator[bytes]:
+        """Yield the pickled answers to a message; the last one is an error if there is one."""
+        try:
+            for answer in self._answers(self._opened(message)):
+                yield pickle.dumps(answer)
+        except SafemarginError as error:
+            yield pickle.dumps(error)
+        except Exception as error:  # noqa: BLE001 — the driver reports any error
+            yield pickle.dumps(RuntimeError(f"in a worker: {error!r}"))
+
+    def _opened(self, message: bytes) -> Job | Task:
+        try:
+            request: Job | Task = pickle.loads(message)
+        except Exception as error:
+            raise EngineFault(
+                f"{self.name} cannot load the environment or the policy ({describe_error(error)}); "
+                "all nodes need the code that the study is made of"
+            ) from error
+        return request
+
+    def _answers(self, request: Job | Task) -> Iterator[object]:
+        if isinstance(request, Job):
+            self.worker = Worker(request)
+            yield prove(request)
+        else:
+            yield from self.worker.run(request)
 
 
 def main() -> None:
@@ -18,16 +56,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     connection = Connection(int(sys.argv[1]))
+    servant = Servant("a worker process")
     try:
-        worker = Worker(pickle.load(sys.stdin.buffer))
+        for answer in servant.answers(sys.stdin.buffer.read()):
+            connection.send_bytes(answer)
         while True:
-            for piece in worker.run(pickle.loads(connection.recv_bytes())):
-                connection.send_bytes(pickle.dumps(piece))
-            connection.send_bytes(pickle.dumps(None))
+            for answer in servant.answers(connection.recv_bytes()):
+                connection.send_bytes(answer)
+            connection.send_bytes(b"")  # the task is done
     except (EOFError, BrokenPipeError):
         return  # the driver has gone, or needs no more
-    except Exception as error:  # noqa: BLE001 — the driver reports any error
-        connection.send_bytes(pickled_error(error))
 
 
 def _exit_with_parent(parent: int) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from safemargin.core.former_names import recorded_class
 from safemargin.environments import graph
-from safemargin.environments.simulator import Env
+from safemargin.environments.simulator import Env, layers_of
 from safemargin.environments.spec import EnvironmentSpec
 from safemargin.environments.ways import SnapshotSimulator
 
@@ -35,24 +36,29 @@ class ActionSource:
 
 def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
     """Return 'sha256:…', the same in every process and run. Resets the environment."""
-    hashed = hashlib.sha256()
-    hashed.update(spec.identity.encode())
-    simulator = SnapshotSimulator(env)
-    for layer in simulator.layers:
+    hashed = hashlib.sha256(spec.identity.encode())
+    for layer in layers_of(env):
         # The module of a class from a file is named after the file's path. It was once named
         # after the file alone, and recorded hashes contain that name.
         name = recorded_class(type(layer))
         name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"safemargin_environment_\1", name)
         hashed.update(name.encode())
-    hashed.update(repr((env.action_space, env.observation_space)).encode())
+    for part in behaviour(env):
+        hashed.update(part)
+    return f"sha256:{hashed.hexdigest()}"
+
+
+def behaviour(env: Env) -> Iterator[bytes]:
+    """Yield the spaces and the outcomes of a few random actions; resets the environment."""
+    yield repr((env.action_space, env.observation_space)).encode()
+    simulator = SnapshotSimulator(env)
     actions = ActionSource(env, _SEED)
     resets = 0
-    hashed.update(graph.recorded_bytes([simulator.reset(_SEED)]))
+    yield graph.recorded_bytes([simulator.reset(_SEED)])
     for _ in range(_STEPS):
         if simulator.ended:
             resets += 1
-            hashed.update(graph.recorded_bytes([simulator.reset(_SEED + resets)]))
+            yield graph.recorded_bytes([simulator.reset(_SEED + resets)])
         step = simulator.step(actions.draw(simulator.mask))
         outcome = [step.observation, step.reward, step.terminated, step.truncated]
-        hashed.update(graph.recorded_bytes(outcome))
-    return f"sha256:{hashed.hexdigest()}"
+        yield graph.recorded_bytes(outcome)

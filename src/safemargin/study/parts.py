@@ -90,6 +90,7 @@ class Parts:
                 environment=not diagnosis["environment_deterministic"],
                 policy=not diagnosis["policy_deterministic"],
             ),
+            identity=self.store.meta("environment")["identity"],
         )
 
     def _loaded_policy(self) -> Policy:

@@ -1,0 +1,193 @@
+"""The proof that a worker runs the environment and the policy of the study, not their namesakes.
+
+The same code behaves differently where it reads another environment variable, another file or
+another version of itself. So every worker makes a few trial runs before its first task, and the
+driver compares them with its own, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.core.records import Array, Episode, EpisodeKey
+from safemargin.criticality.rollouts import Runner
+from safemargin.engines.base import Job, Piece
+from safemargin.engines.surroundings import Surroundings
+from safemargin.environments import environment_identity, graph, make_simulator
+from safemargin.environments.identity import behaviour
+from safemargin.environments.simulator import close_environment, layers_of
+from safemargin.errors import EngineFault
+from safemargin.policies.proxies import ALL_KINDS, Proxy
+
+TRIAL_STEPS = 256
+"""Steps of all trial runs together."""
+TRIAL_RUNS = 8
+"""The most trial runs, however short they are."""
+
+
+def _fingerprint(scores: Any, history: Sequence[Any], n: int | None) -> float:
+    """Return a number that only equal observations share."""
+    return float(int.from_bytes(hashlib.sha256(graph.encoded_bytes(history[-1:])).digest()[:6]))
+
+
+OBSERVATION = Proxy("the observation", _fingerprint, ALL_KINDS, history=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the environment and the policy did in one process."""
+
+    behaviour: str
+    """A hash of what the environment does under random actions, as in its identity."""
+    limits: tuple[int, ...]
+    """Gymnasium's time limits around the environment, in steps."""
+    runs: tuple[Episode, ...]
+    """The trial runs: episodes under the policy."""
+    surroundings: Surroundings
+
+
+class Witness:
+    """Reads the answers of workers, and compares what they do with what the driver does."""
+
+    def __init__(self, job: Job, *, advice: str) -> None:
+        """`advice` is what to do if a worker does something else."""
+        self._job = job
+        self._advice = advice
+
+    @cached_property
+    def _own(self) -> Proof:
+        check_identity(self._job)
+        return prove(self._job)
+
+    def read(self, answer: bytes, *, worker: str) -> Iterator[Piece]:
+        """Yield the piece in a worker's answer, check the proof in it, or raise the error in it."""
+        message: Piece | Proof | Exception = pickle.loads(answer)
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, Proof):
+            self.check(message, worker=worker)
+        else:
+            yield message
+
+    def check(self, proof: Proof, *, worker: str) -> None:
+        """Raise EngineFault if a worker runs anything other than the driver."""
+        difference = _difference(self._own, proof)
+        if difference is not None:
+            reasons = self._own.surroundings.compared_with(proof.surroundings)
+            raise EngineFault(f"{worker} runs {difference}; {reasons}; {self._advice}")
+
+
+def prove(job: Job) -> Proof:
+    """Make the trial runs."""
+    env = job.environment.make()
+    try:
+        behaves = hashlib.sha256(b"".join(behaviour(env))).hexdigest()
+        limits = tuple(
+            layer._max_episode_steps
+            for layer in layers_of(env)
+            if isinstance(layer, gym.wrappers.TimeLimit)
+        )
+        simulator = make_simulator(env, way=job.way)
+        runner = Runner(simulator, job.policy, job.settings, (*job.proxies, OBSERVATION))
+        runs: list[Episode] = []
+        left = TRIAL_STEPS
+        while left and len(runs) < TRIAL_RUNS:
+            longest = min(left, job.settings.max_episode_steps)
+            runner.settings = replace(job.settings, max_episode_steps=longest)
+            runs.append(runner.run_episode(EpisodeKey("natural", len(runs))))
+            left -= runs[-1].steps
+    finally:
+        close_environment(env)
+    return Proof(behaves, limits, tuple(runs), Surroundings.here())
+
+
+def check_identity(job: Job) -> None:
+    """Raise EngineFault if this process makes an environment other than the study's."""
+    if job.identity is None:
+        return
+    env = job.environment.make()
+    try:
+        identity = environment_identity(job.environment, env)
+    finally:
+        close_environment(env)
+    if identity != job.identity:
+        raise EngineFault(
+            "this process runs another environment than the study: it behaves differently "
+            f"(its identity is {identity[:19]}…, that of the study {job.identity[:19]}…); restore "
+            "the environment variables, the working folder and the files of when the study was "
+            "opened, or open it again"
+        )
+
+
+def _difference(ours: Proof, theirs: Proof) -> str | None:
+    """Say what the worker with this proof runs instead; None where it runs the same."""
+    for number, (here, there) in enumerate(zip(ours.runs, theirs.runs, strict=False)):
+        found = _first_difference(here, there)
+        if found is not None:
+            step, part = found
+            return f"{_described(part, step, here, there)} (trial run {number}, step {step})"
+    if ours.limits != theirs.limits:
+        return (
+            "another environment: its time limit is "
+            f"{_few(theirs.limits)} steps, here it is {_few(ours.limits)}"
+        )
+    if ours.behaviour != theirs.behaviour:
+        return "another environment: it behaves differently under random actions"
+    return None
+
+
+def _first_difference(here: Episode, there: Episode) -> tuple[int, str] | None:
+    """Return the first step at which two runs differ, and which part of it differs first."""
+    ours, theirs = _parts(here), _parts(there)
+    steps = min(here.steps, there.steps)
+    for step in range(steps):
+        for part, values in ours.items():
+            if values[step].tobytes() != theirs[part][step].tobytes():
+                return step, part
+    return None if (here.steps, here.ended) == (there.steps, there.ended) else (steps, "end")
+
+
+def _parts(run: Episode) -> dict[str, Array]:
+    """Return what happens at each step of a run, in the order in which it does, each [steps, …]."""
+    seen = {OBSERVATION.name: run.proxies[OBSERVATION.name]}
+    return {**seen, "scores": run.scores, **run.proxies, "reward": run.rewards}
+
+
+def _described(part: str, step: int, here: Episode, there: Episode) -> str:
+    """Say what runs there, if this part of a step is the first to differ."""
+    if part == "scores":
+        ours, theirs = here.scores[step], there.scores[step]
+        if np.allclose(ours, theirs, rtol=1e-3, atol=1e-5):
+            return (
+                "the policy with other rounding: scores of the same observation differ by up to "
+                f"{np.abs(ours - theirs).max():.1g}, and a study holds only one of them; collect "
+                "it on processors (or GPUs) of one type, with the same number of threads"
+            )
+        return (
+            "another policy: it scores the same observation as "
+            f"{_few(theirs)}, here as {_few(ours)}"
+        )
+    if part == "end":
+        ends = [
+            f"{'goes on' if run.steps > step else run.ended} after {step} steps"
+            for run in (there, here)
+        ]
+        return f"another environment: an episode {ends[0]}, here it {ends[1]}"
+    if part in (OBSERVATION.name, "reward"):
+        return f"another environment: {part} is not the one here"
+    return f"another proxy {part!r}: its value is not the one here"
+
+
+def _few(numbers: Array | Sequence[int]) -> str:
+    """Write a few numbers for people."""
+    flat = np.ravel(numbers)
+    shown = ", ".join(f"{number:g}" for number in flat[:4])
+    return f"[{shown}{', …' if len(flat) > 4 else ''}]"
