@@ -292,7 +292,7 @@ class Runner:
         return scores[0], memory
 
     def _hidden(self, observation: Any, memory: Memory) -> npt.NDArray[np.float32]:
-        return with_value(self.policy.features(batch_of([observation]), memory))[0]
+        return np.asarray(with_value(self.policy.features(batch_of([observation]), memory))[0])
 
 
 def _diverged(episode: Episode, step: int) -> EnvironmentFault:

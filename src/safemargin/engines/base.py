@@ -118,16 +118,9 @@ class Worker:
         if isinstance(task, EpisodeTask):
             yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
             return
-        if isinstance(task, FeaturesTask) and task.moment is None:
-            hidden = self.runner.hidden_along(task.episode, task.earlier_lives)
-            found = EpisodeFeatures(task.episode.key, hidden)
-            yield Piece(found, time.perf_counter() - began)
-            return
-        if isinstance(task, FeaturesTask) and task.moment is not None:
-            point = self.runner.go_to(task.episode, task.moment.step, task.earlier_lives)
-            if point.hidden is not None:
-                seconds = time.perf_counter() - began
-                yield Piece(MomentFeatures(task.moment, point.hidden), seconds)
+        if isinstance(task, FeaturesTask):
+            for found in self._features(task):
+                yield Piece(found, time.perf_counter() - began)
             return
         measurer = MomentMeasurer(
             self.runner,
@@ -144,6 +137,16 @@ class Worker:
         steps = sum(measurement.steps for measurement in measurements)
         for measurement in measurements:
             yield Piece((task.moment, measurement), seconds * measurement.steps / max(steps, 1))
+
+    def _features(self, task: FeaturesTask) -> Iterator[MomentFeatures | EpisodeFeatures]:
+        episode, moment = task.episode, task.moment
+        if moment is None:
+            hidden = self.runner.hidden_along(episode, task.earlier_lives)
+            yield EpisodeFeatures(episode.key, hidden)
+            return
+        point = self.runner.go_to(episode, moment.step, task.earlier_lives)
+        if point.hidden is not None:
+            yield MomentFeatures(moment, point.hidden)
 
     def close(self) -> None:
         """Close the environments."""

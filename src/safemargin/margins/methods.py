@@ -38,7 +38,6 @@ METHODS: dict[str, Callable[[Sample, Options], Bound]] = {
     "boosted": fit_boosted,
     "tolerance": fit_tolerance,
     "paper": fit_paper,
-    "granted": fit_granted,
 }
 """Name → fitter; `safemargin.margins.bounds` says how to add one."""
 

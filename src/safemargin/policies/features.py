@@ -62,7 +62,10 @@ def probe_inputs(
 ) -> npt.NDArray[np.float32]:
     """Return what a learned proxy sees at each moment, [moments, inputs]."""
     exact = np.asarray(scores, np.float64)
-    now = {"scores": _plain(kind, exact[:, -1]), "hidden": hidden.reshape(len(hidden), -1)}
+    now: dict[str, npt.NDArray[Any]] = {
+        "scores": _plain(kind, exact[:, -1]),
+        "hidden": hidden.reshape(len(hidden), -1),
+    }
     series = _summaries(kind, exact)  # [moments, WINDOW + 1, numbers]
     now["history"] = np.concatenate(
         [series[:, -1], *(series[:, -1 - lag] for lag in LAGS[1:])]

@@ -133,6 +133,8 @@ def measure_moments(
         if isinstance(piece.result, MomentFeatures):
             keep_features(piece.result)
             continue
+        if isinstance(piece.result, EpisodeFeatures):
+            raise TypeError("a moment task gave the features of an episode")
         moment, measurement = piece.result
         yield moment, measurement, piece.seconds
 

@@ -73,7 +73,7 @@ def read_natural_proxies(store: Store, settings: Settings, proxy: str) -> Floats
         return None
     if proxy == LEARNED:
         tuples = read_tuples(store, settings, proxy)
-        return tuples.proxies[tuples.phases == "natural"]
+        return np.asarray(tuples.proxies[tuples.phases == "natural"])
     games: dict[tuple[int, int], list[Floats]] = {}
     for trace in store.proxy_traces(proxy):
         games.setdefault(trace.key.game_keys, []).append(trace.values[trace.opening :])

@@ -139,7 +139,10 @@ class Probe:
             if any(type(one) not in (int, float) or not math.isfinite(one) for one in numbers):
                 raise InvalidInput("the probe's distances must be finite numbers")
             view = View(
-                *(_unpacked(data[name]) for name in ("mean", "scale", "directions", "spreads")),
+                mean=_unpacked(data["mean"]),
+                scale=_unpacked(data["scale"]),
+                directions=_unpacked(data["directions"]),
+                spreads=_unpacked(data["spreads"]),
                 rest=float(data["rest"]),
             )
             networks = [
