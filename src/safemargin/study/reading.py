@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from safemargin.core.records import (
     Array,
@@ -19,9 +22,11 @@ from safemargin.core.records import (
     Moment,
     Phase,
 )
+from safemargin.core.settings import Settings
 from safemargin.errors import StudyError
 from safemargin.study.blobs import unpack
 from safemargin.study.disk_faults import damaged, disk_faults
+from safemargin.study.evidence import contradiction
 
 _OF_EPISODE = "phase = ? AND episode = ? AND life = ?"
 
@@ -94,12 +99,20 @@ class ProxyTrace:
     """The step selected for measuring; None where none was selected."""
 
 
+def proxies_at(values: Floats, step: int, n_values: Sequence[int]) -> dict[int, float]:
+    """Return n → the proxy at a step; its only n is 0 where the proxy does not look at n."""
+    columns = [0] if values.ndim == 1 else n_values
+    return dict(zip(columns, np.atleast_1d(values[step]).tolist(), strict=False))
+
+
 class StoreReader:
     """The reading half of a `Store`; it needs no lock."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder.absolute()  # still right after the process changes its folder
         self._connection = connection
+        self._proven: dict[str, tuple[int, int]] = {}
+        """What agreed with the raw data (a proxy, or '' for the estimates) in which version."""
 
     def _query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with disk_faults(self.folder):
@@ -114,8 +127,21 @@ class StoreReader:
         rows = self._query("SELECT value FROM meta WHERE name = ?", name)
         try:
             return json.loads(rows[0][0]) if rows else None
-        except json.JSONDecodeError:
+        except (RecursionError, TypeError, ValueError):
             raise damaged(self.folder, f"the entry {name!r} of its table meta is no JSON") from None
+
+    def settings(self) -> Settings:
+        """Return the settings that the study was made with."""
+        stored = self.meta("settings")
+        try:
+            for name, value in stored.items():
+                number = isinstance(getattr(Settings, name, None), float | int)
+                if number and not isinstance(value, float | int):
+                    raise TypeError(f"{name} is {value!r:.40}")
+            return Settings.from_mapping(stored)
+        except (ArithmeticError, TypeError) as error:
+            what = f"the entry 'settings' of its table meta: {error}"
+            raise damaged(self.folder, what) from error
 
     # -- episodes ------------------------------------------------------------------------------
 
@@ -136,16 +162,19 @@ class StoreReader:
 
     def actions(self, key: EpisodeKey) -> Array:
         """Return the recorded actions of one episode."""
-        return unpack(self._of_episode("actions", key)[0])
+        steps, actions = self._of_episode("steps, actions", key)
+        return unpack(actions, rows=(steps,), of=key)
 
     def rewards(self, key: EpisodeKey) -> Floats:
         """Return the recorded rewards of one episode."""
-        return unpack(self._of_episode("rewards", key)[0])
+        steps, rewards = self._of_episode("steps, rewards", key)
+        return unpack(rewards, rows=(steps,), of=key)
 
     def episode(self, key: EpisodeKey) -> Episode:
         """Return one episode with all its arrays."""
-        columns = "seed, opening, ended, actions, rewards, scores"
-        seed, opening, ended, actions, rewards, scores = self._of_episode(columns, key)
+        columns = "seed, opening, steps, ended, actions, rewards, scores"
+        seed, opening, steps, ended, *arrays = self._of_episode(columns, key)
+        actions, rewards, scores = (unpack(array, rows=(steps,), of=key) for array in arrays)
         proxies = self._query(
             f"SELECT proxy, proxies FROM episode_proxies WHERE {_OF_EPISODE} ORDER BY proxy",
             *astuple(key),
@@ -154,10 +183,10 @@ class StoreReader:
             key=key,
             seed=seed,
             opening=opening,
-            actions=unpack(actions),
-            rewards=unpack(rewards),
-            scores=unpack(scores),
-            proxies={name: unpack(values) for name, values in proxies},
+            actions=actions,
+            rewards=rewards,
+            scores=scores,
+            proxies={name: unpack(values, rows=(steps,), of=key) for name, values in proxies},
             terminated=ended == "terminated",
             truncated=ended == "truncated",
             cut=ended == "cut",
@@ -187,7 +216,7 @@ class StoreReader:
                 total_reward=total,
                 ended=ended,
                 fingerprint=fingerprint,
-                values=unpack(values),
+                values=unpack(values, rows=(steps,), of=EpisodeKey(*key)),
                 moment_step=step,
             )
 
@@ -205,6 +234,7 @@ class StoreReader:
 
     def tuple_rows(self, proxy: str | None = None) -> list[TupleRow]:
         """Return every moment, proxy (or only the one named) and n, in this order."""
+        self._prove(self.meta("proxies") if proxy is None else [proxy])
         chosen, values = ("", ()) if proxy is None else ("WHERE proxy = ?", (proxy,))
         rows = self._query(
             f"SELECT {', '.join(TupleRow._fields)} FROM tuples {chosen} "
@@ -220,27 +250,74 @@ class StoreReader:
 
     def measurements(self, key: EpisodeKey) -> list[Measurement]:
         """Return the finished measurements of an episode's moment, by increasing n."""
-        found = []
-        for n, mean, half_width, trials, exact, unperturbed, capped, *rest in self._query(
-            "SELECT n, criticality, half_width, trials, exact, unperturbed, capped, "
-            "perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
-            "FROM estimates JOIN costs USING (phase, episode, life, n) "
-            f"WHERE {_OF_EPISODE} ORDER BY n",
-            *astuple(key),
-        ):
-            estimate = Estimate(n, mean, half_width, trials, bool(exact), unperturbed, bool(capped))
-            returns, unperturbed_returns, *costs = rest
-            found.append(
-                Measurement(estimate, unpack(returns), unpack(unperturbed_returns), *costs)
-            )
-        return found
+        found = self.all_measurements(f"WHERE {_OF_EPISODE}", *astuple(key))
+        return [measurement for _, measurement in found]
 
-    def trial_returns(self) -> Iterator[tuple[EpisodeKey, int, float, Floats]]:
-        """Yield episode, n, mean unperturbed return and perturbed returns of every estimate."""
-        for *key, n, unperturbed, returns in self._query(
-            "SELECT phase, episode, life, n, unperturbed, perturbed_returns FROM estimates"
+    def all_measurements(
+        self, chosen: str = "", *values: Any
+    ) -> Iterator[tuple[EpisodeKey, Measurement]]:
+        """Yield every finished measurement by phase, number, life and n.
+
+        StudyCorrupt if an estimate differs from what its returns give. `chosen` is a condition.
+        """
+        settings = self.settings()
+        for (
+            phase,
+            index,
+            life,
+            n,
+            mean,
+            width,
+            trials,
+            exact,
+            unperturbed,
+            capped,
+            *rest,
+        ) in self._query(
+            "SELECT phase, episode, life, n, criticality, half_width, trials, exact, unperturbed, "
+            "capped, perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
+            f"FROM estimates JOIN costs USING (phase, episode, life, n) {chosen} "
+            "ORDER BY phase, episode, life, n",
+            *values,
         ):
-            yield EpisodeKey(*key), n, unperturbed, unpack(returns)
+            key = EpisodeKey(phase, index, life)
+            name = f"{key}, n = {n}"
+            estimate = Estimate(n, mean, width, trials, bool(exact), unperturbed, bool(capped))
+            perturbed_returns, unperturbed_returns, *costs = rest
+            measurement = Measurement(
+                estimate,
+                unpack(perturbed_returns, rows=(trials,), of=name),
+                unpack(unperturbed_returns, rows=(1, trials), of=name),
+                *costs,
+            )
+            if (wrong := contradiction(measurement, settings)) is not None:
+                raise damaged(self.folder, f"the estimate of {name}: {wrong}")
+            yield key, measurement
+
+    def _prove(self, proxies: Sequence[str]) -> None:
+        """Raise StudyCorrupt if the estimates or the moments' proxies differ from the raw data."""
+        version = self.version()
+        for name in ("", *proxies):
+            if self._proven.get(name) == version:
+                continue
+            if name:
+                self._prove_proxy(name)
+            else:
+                collections.deque(self.all_measurements(), maxlen=0)
+            self._proven[name] = version
+
+    def _prove_proxy(self, proxy: str) -> None:
+        """Raise StudyCorrupt if a moment's proxy is not the one recorded at its step."""
+        said: dict[EpisodeKey, dict[int, float]] = {}
+        sql = "SELECT phase, episode, life, n, value FROM moment_proxies WHERE proxy = ?"
+        for *key, n, value in self._query(sql, proxy):
+            said.setdefault(EpisodeKey(*key), {})[n] = value
+        n_values = self.settings().n_values
+        for trace in self.proxy_traces(proxy):
+            step = trace.moment_step
+            if step is not None and said[trace.key] != proxies_at(trace.values, step, n_values):
+                what = f"the {proxy} of {trace.key} is not the one recorded at step {step}"
+                raise damaged(self.folder, what)
 
     # -- counts and costs ----------------------------------------------------------------------
 
@@ -262,7 +339,8 @@ class StoreReader:
         """Return what every finished piece cost."""
         rows = self._query(
             "SELECT phase, episode, life, n, costs.steps, seconds, IFNULL(trials, 0), "
-            "IFNULL(capped, 0) FROM costs LEFT JOIN estimates USING (phase, episode, life, n)"
+            "IFNULL(capped, 0) FROM costs JOIN episodes USING (phase, episode, life) "
+            "LEFT JOIN estimates USING (phase, episode, life, n)"
         )
         return [
             CostRow(EpisodeKey(*key), n, steps, seconds, trials, bool(capped))

@@ -11,6 +11,7 @@ from safemargin.core.records import EpisodeKey, Floats
 from safemargin.core.settings import Settings
 from safemargin.criticality.plans import rule_of
 from safemargin.errors import InvalidInput, StudyIncomplete
+from safemargin.study.evidence import judge
 from safemargin.study.store import Store
 
 TRIAL_FIELDS = (
@@ -66,11 +67,7 @@ def read_under(
     for row, key in enumerate(moments):
         for column, measurement in enumerate(store.measurements(key)):
             losses = measurement.unperturbed - measurement.perturbed  # [trials]
-            rule = rule_of(plan)
-            for loss in losses:
-                if rule.stopped:
-                    break
-                rule.add(float(loss))
+            rule = judge(rule_of(plan), losses)
             if not rule.stopped:
                 raise StudyIncomplete(
                     f"the study in {store.folder} holds {len(losses)} trials of {key} for n = "

@@ -51,7 +51,7 @@ class Study:
         """The entries of the study as the user named them now, for `sign_again`."""
         self._status: tuple[tuple[int, int], Status] | None = None
         """The last status, with the version of the database it belongs to."""
-        self.settings = Settings.from_mapping(store.meta("settings"))
+        self.settings = store.settings()
 
     # -- creating and opening ------------------------------------------------------------------
 
