@@ -27,6 +27,16 @@ FORMAT = "safemargin-margins"
 VERSION = 3
 VERSIONS = (1, 2, 3)
 """The versions that can be read."""
+ABOUT = {
+    "safemargin_version": str,
+    "created_by": str,
+    "environment": dict,
+    "policy": dict,
+    "settings": dict,
+    "counts": dict,
+    "proxy": str,
+}
+"""The entries that say whose margins these are, in the file's order, and their types."""
 README = (
     "To look up the safety margin of a proxy value p at a tolerance z (in reward units), take the "
     "bin whose value in 'grid' is nearest to p. Go through 'n_values' in order as long as "
@@ -128,13 +138,7 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
     return {
         "bound": bound,
         "natural_proxies": natural_proxies,
-        "proxy": document.entry("proxy", str),
-        "environment": document.entry("environment", dict),
-        "policy": document.entry("policy", dict),
-        "settings": document.entry("settings", dict),
-        "counts": document.entry("counts", dict),
-        "created_by": document.entry("created_by", str),
-        "safemargin_version": document.entry("safemargin_version", str),
+        **{name: document.entry(name, kind) for name, kind in ABOUT.items()},
     }
 
 

@@ -15,25 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
 
-from safemargin.errors import InvalidInput, did_you_mean
-from safemargin.margins.bounds.boosted import fit_boosted
-from safemargin.margins.bounds.calibrated import fit_calibrated
-from safemargin.margins.bounds.isotonic import fit_isotonic
+from safemargin.margins.bounds.boosted import boosted_curve
+from safemargin.margins.bounds.calibrated import kernel_curve
+from safemargin.margins.bounds.conformal import fit_calibrated_curve
+from safemargin.margins.bounds.isotonic import isotonic_curve
 from safemargin.margins.bounds.paper import fit_paper
 from safemargin.margins.bounds.sample import Options, Sample
-from safemargin.margins.bounds.table import Bound, Estimand
+from safemargin.margins.bounds.table import Bound, Estimand, check_known
 from safemargin.margins.bounds.tolerance import fit_tolerance
 
 DEFAULT_METHOD = "calibrated"
 
 METHODS: dict[str, Callable[[Sample, Options], Bound]] = {
-    "calibrated": fit_calibrated,
-    "isotonic": fit_isotonic,
-    "boosted": fit_boosted,
+    "calibrated": partial(fit_calibrated_curve, method="calibrated", curve=kernel_curve),
+    "isotonic": partial(fit_calibrated_curve, method="isotonic", curve=isotonic_curve),
+    # Fewer folds than the others: every fold takes one fit per n.
+    "boosted": partial(fit_calibrated_curve, method="boosted", curve=boosted_curve, fold_count=3),
     "tolerance": fit_tolerance,
     "paper": fit_paper,
 }
@@ -63,10 +65,8 @@ def fit_sample(
     sample: Sample, *, confidence: float = 0.95, method: str = DEFAULT_METHOD, **options: Any
 ) -> Bound:
     """`fit_bound` for a sample."""
-    if method not in METHODS:
-        raise InvalidInput(f"the method {method!r} is unknown; {did_you_mean(method, METHODS)}")
+    check_known("the method ", method, METHODS)
     known = {field.name for field in fields(Options)} - {"confidence"}
     for name in options:
-        if name not in known:
-            raise InvalidInput(f"the option {name!r} is unknown; {did_you_mean(name, known)}")
+        check_known("the option ", name, known)
     return METHODS[method](sample, Options(confidence=float(confidence), **options))

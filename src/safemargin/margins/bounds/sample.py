@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats, Tuples
-from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.table import (
     Bound,
     Estimand,
     check_confidence,
     check_estimand,
+    check_known,
     check_n_values,
 )
 
@@ -194,11 +195,7 @@ class Options:
             )
         if self.bins < 2:
             raise InvalidInput(f"bins must be at least 2, got {self.bins}")
-        if self.calibration not in get_args(Calibration):
-            raise InvalidInput(
-                f"the calibration {self.calibration!r} is unknown; "
-                + did_you_mean(str(self.calibration), get_args(Calibration))
-            )
+        check_known("the calibration ", self.calibration, get_args(Calibration))
         if self.calibration_bins is not None and self.calibration_bins < 1:
             raise InvalidInput(f"calibration_bins must be at least 1, got {self.calibration_bins}")
         if not 0 < self.assurance < 1:
