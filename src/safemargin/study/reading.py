@@ -71,17 +71,6 @@ class TupleRow(NamedTuple):
         return EpisodeKey(self.phase, self.episode, self.life)
 
 
-class CostRow(NamedTuple):
-    """What one finished piece cost: an episode (n = 0), or a moment measured for one n."""
-
-    key: EpisodeKey
-    n: int
-    steps: int
-    seconds: float
-    trials: int
-    capped: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ProxyTrace:
     """One proxy along a recorded episode, with what is needed to place the episode."""
@@ -335,17 +324,17 @@ class StoreReader:
             )
         )
 
-    def costs(self) -> list[CostRow]:
-        """Return what every finished piece cost."""
-        rows = self._query(
+    def costs(self) -> Iterator[tuple[tuple[EpisodeKey, int], tuple[int, float, int, bool]]]:
+        """Yield every piece, (episode, n), with its steps, seconds, trials, and if it was capped.
+
+        The piece of n = 0 is the episode itself.
+        """
+        for *key, n, steps, seconds, trials, capped in self._query(
             "SELECT phase, episode, life, n, costs.steps, seconds, IFNULL(trials, 0), "
             "IFNULL(capped, 0) FROM costs JOIN episodes USING (phase, episode, life) "
             "LEFT JOIN estimates USING (phase, episode, life, n)"
-        )
-        return [
-            CostRow(EpisodeKey(*key), n, steps, seconds, trials, bool(capped))
-            for *key, n, steps, seconds, trials, capped in rows
-        ]
+        ):
+            yield (EpisodeKey(*key), n), (steps, seconds, trials, bool(capped))
 
     def row_sizes(self) -> Iterator[tuple[EpisodeKey, int, int]]:
         """Yield the piece (episode and n) and the bytes of arrays of every row of the tables."""
