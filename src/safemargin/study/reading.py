@@ -76,16 +76,16 @@ class ProxyTrace:
     """One proxy along a recorded episode, with what is needed to place the episode."""
 
     key: EpisodeKey
+    values: Floats  # [steps], or [steps, n] where the proxy depends on n
+    moment_step: int | None
+    """The step selected for measuring; None where none was selected."""
+    steps: int
     seed: int
     opening: int
-    steps: int
     total_reward: float
     ended: str
     """'terminated', 'truncated' or 'cut'."""
     fingerprint: str
-    values: Floats  # [steps], or [steps, n] where the proxy depends on n
-    moment_step: int | None
-    """The step selected for measuring; None where none was selected."""
 
 
 def proxies_at(values: Floats, step: int, n_values: Sequence[int]) -> dict[int, float]:
@@ -106,6 +106,11 @@ class StoreReader:
     def _query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with disk_faults(self.folder):
             return self._connection.execute(sql, values).fetchall()
+
+    def _rows(self, sql: str, *values: Any) -> Iterator[tuple[EpisodeKey, list[Any]]]:
+        """Yield the episode that the first columns of each row name, and the other columns."""
+        for phase, index, life, *others in self._query(sql, *values):
+            yield EpisodeKey(phase, index, life), others
 
     def version(self) -> tuple[int, int]:
         """Return a value that changes with every change to the database, by whichever process."""
@@ -136,34 +141,30 @@ class StoreReader:
 
     def episode_outlines(self) -> dict[EpisodeKey, tuple[int, int, bool]]:
         """Return the opening, the steps, and whether it was cut, of every finished episode."""
-        rows = self._query(
+        rows = self._rows(
             "SELECT phase, episode, life, opening, steps, ended = 'cut' FROM episodes "
             "ORDER BY phase, episode, life"
         )
-        return {EpisodeKey(*row[:3]): (row[3], row[4], bool(row[5])) for row in rows}
+        return {key: (opening, steps, bool(cut)) for key, (opening, steps, cut) in rows}
 
     def fingerprints(self) -> dict[EpisodeKey, str]:
         """Return the fingerprint of every episode; copies of one another share theirs."""
-        rows = self._query(
+        rows = self._rows(
             "SELECT phase, episode, life, fingerprint FROM episodes ORDER BY phase, episode, life"
         )
-        return {EpisodeKey(*row[:3]): row[3] for row in rows}
+        return {key: fingerprint for key, (fingerprint,) in rows}
 
     def actions(self, key: EpisodeKey) -> Array:
         """Return the recorded actions of one episode."""
-        steps, actions = self._of_episode("steps, actions", key)
-        return unpack(actions, rows=(steps,), of=key)
+        return self._array("actions", key)
 
     def rewards(self, key: EpisodeKey) -> Floats:
         """Return the recorded rewards of one episode."""
-        steps, rewards = self._of_episode("steps, rewards", key)
-        return unpack(rewards, rows=(steps,), of=key)
+        return self._array("rewards", key)
 
     def episode(self, key: EpisodeKey) -> Episode:
         """Return one episode with all its arrays."""
-        columns = "seed, opening, steps, ended, actions, rewards, scores"
-        seed, opening, steps, ended, *arrays = self._of_episode(columns, key)
-        actions, rewards, scores = (unpack(array, rows=(steps,), of=key) for array in arrays)
+        seed, opening, steps, ended = self._of_episode("seed, opening, steps, ended", key)
         proxies = self._query(
             f"SELECT proxy, proxies FROM episode_proxies WHERE {_OF_EPISODE} ORDER BY proxy",
             *astuple(key),
@@ -172,14 +173,18 @@ class StoreReader:
             key=key,
             seed=seed,
             opening=opening,
-            actions=actions,
-            rewards=rewards,
-            scores=scores,
+            actions=self._array("actions", key),
+            rewards=self._array("rewards", key),
+            scores=self._array("scores", key),
             proxies={name: unpack(values, rows=(steps,), of=key) for name, values in proxies},
             terminated=ended == "terminated",
             truncated=ended == "truncated",
             cut=ended == "cut",
         )
+
+    def _array(self, column: str, key: EpisodeKey) -> Array:
+        steps, array = self._of_episode(f"steps, {column}", key)
+        return unpack(array, rows=(steps,), of=key)
 
     def _of_episode(self, columns: str, key: EpisodeKey) -> tuple[Any, ...]:
         rows = self._query(f"SELECT {columns} FROM episodes WHERE {_OF_EPISODE}", *astuple(key))
@@ -189,32 +194,22 @@ class StoreReader:
 
     def proxy_traces(self, proxy: str) -> Iterator[ProxyTrace]:
         """Yield one proxy along every episode, by phase, number and life."""
-        for *key, seed, opening, steps, total, ended, fingerprint, values, step in self._query(
-            "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
-            "proxies, step FROM episodes "
+        for key, (values, step, steps, *others) in self._rows(
+            "SELECT phase, episode, life, proxies, step, steps, seed, opening, total_reward, "
+            "ended, fingerprint FROM episodes "
             "JOIN episode_proxies USING (phase, episode, life) "
             "LEFT JOIN moments USING (phase, episode, life) "
             "WHERE proxy = ? ORDER BY phase, episode, life",
             proxy,
         ):
-            yield ProxyTrace(
-                key=EpisodeKey(*key),
-                seed=seed,
-                opening=opening,
-                steps=steps,
-                total_reward=total,
-                ended=ended,
-                fingerprint=fingerprint,
-                values=unpack(values, rows=(steps,), of=EpisodeKey(*key)),
-                moment_step=step,
-            )
+            yield ProxyTrace(key, unpack(values, rows=(steps,), of=key), step, steps, *others)
 
     # -- moments and estimates -----------------------------------------------------------------
 
     def moments(self) -> list[Moment]:
         """Return all selected moments, by phase, number and life."""
-        rows = self._query("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
-        return [Moment(EpisodeKey(*row[:3]), row[3]) for row in rows]
+        rows = self._rows("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
+        return [Moment(key, step) for key, (step,) in rows]
 
     def looks_at_n(self, proxy: str) -> bool:
         """Return whether a proxy has one value for each n."""
@@ -234,8 +229,8 @@ class StoreReader:
 
     def estimated(self) -> set[tuple[EpisodeKey, int]]:
         """Return which (episode, n) are finished."""
-        rows = self._query("SELECT phase, episode, life, n FROM estimates")
-        return {(EpisodeKey(*row[:3]), row[3]) for row in rows}
+        rows = self._rows("SELECT phase, episode, life, n FROM estimates")
+        return {(key, n) for key, (n,) in rows}
 
     def measurements(self, key: EpisodeKey) -> list[Measurement]:
         """Return the finished measurements of an episode's moment, by increasing n."""
@@ -250,26 +245,13 @@ class StoreReader:
         StudyCorrupt if an estimate differs from what its returns give. `chosen` is a condition.
         """
         settings = self.settings()
-        for (
-            phase,
-            index,
-            life,
-            n,
-            mean,
-            width,
-            trials,
-            exact,
-            unperturbed,
-            capped,
-            *rest,
-        ) in self._query(
+        for key, (n, mean, width, trials, exact, unperturbed, capped, *rest) in self._rows(
             "SELECT phase, episode, life, n, criticality, half_width, trials, exact, unperturbed, "
             "capped, perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
             f"FROM estimates JOIN costs USING (phase, episode, life, n) {chosen} "
             "ORDER BY phase, episode, life, n",
             *values,
         ):
-            key = EpisodeKey(phase, index, life)
             name = f"{key}, n = {n}"
             estimate = Estimate(n, mean, width, trials, bool(exact), unperturbed, bool(capped))
             perturbed_returns, unperturbed_returns, *costs = rest
@@ -299,8 +281,8 @@ class StoreReader:
         """Raise StudyCorrupt if a moment's proxy is not the one recorded at its step."""
         said: dict[EpisodeKey, dict[int, float]] = {}
         sql = "SELECT phase, episode, life, n, value FROM moment_proxies WHERE proxy = ?"
-        for *key, n, value in self._query(sql, proxy):
-            said.setdefault(EpisodeKey(*key), {})[n] = value
+        for key, (n, value) in self._rows(sql, proxy):
+            said.setdefault(key, {})[n] = value
         n_values = self.settings().n_values
         for trace in self.proxy_traces(proxy):
             step = trace.moment_step
@@ -329,16 +311,16 @@ class StoreReader:
 
         The piece of n = 0 is the episode itself.
         """
-        for *key, n, steps, seconds, trials, capped in self._query(
+        for key, (n, steps, seconds, trials, capped) in self._rows(
             "SELECT phase, episode, life, n, costs.steps, seconds, IFNULL(trials, 0), "
             "IFNULL(capped, 0) FROM costs JOIN episodes USING (phase, episode, life) "
             "LEFT JOIN estimates USING (phase, episode, life, n)"
         ):
-            yield (EpisodeKey(*key), n), (steps, seconds, trials, bool(capped))
+            yield (key, n), (steps, seconds, trials, bool(capped))
 
     def row_sizes(self) -> Iterator[tuple[EpisodeKey, int, int]]:
         """Yield the piece (episode and n) and the bytes of arrays of every row of the tables."""
-        for *key, n, size in self._query(
+        for key, (n, size) in self._rows(
             "SELECT phase, episode, life, 0, LENGTH(proxies) FROM episode_proxies UNION ALL SELECT "
             "phase, episode, life, 0, LENGTH(actions) + LENGTH(rewards) + LENGTH(scores) "
             "FROM episodes UNION ALL SELECT phase, episode, life, n, "
@@ -347,4 +329,4 @@ class StoreReader:
             "UNION ALL SELECT phase, episode, life, 0, 0 FROM moments "
             "UNION ALL SELECT phase, episode, life, 0, 0 FROM moment_proxies"
         ):
-            yield EpisodeKey(*key), n, size
+            yield key, n, size
