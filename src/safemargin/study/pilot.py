@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from safemargin.core.progress import Progress
@@ -50,16 +51,13 @@ class Pilot:
         """The episodes of the first round, in which workers load and warm up."""
         self.seconds = self.selection_seconds = 0.0
         self.interrupted = False
-        known = [key.phase for key in whole_moments(usual(done), settings.n_values)]
-        held = [key.phase for key in whole_moments(done, settings.n_values)]
-        left = any(wanted[phase] > held.count(phase) for phase in PHASES)
-        shares = {phase: moments * wanted[phase] / sum(wanted.values()) for phase in PHASES}
-        self.targets = {
-            phase: max(min(wanted[phase], max(2, round(shares[phase]))) - known.count(phase), 0)
-            if left
-            else 0
-            for phase in PHASES
-        }
+        known = Counter(key.phase for key in whole_moments(usual(done), settings.n_values))
+        held = Counter(key.phase for key in whole_moments(done, settings.n_values))
+        self.targets = dict.fromkeys(PHASES, 0)
+        if any(wanted[phase] > held[phase] for phase in PHASES):
+            for phase in PHASES:
+                share = round(moments * wanted[phase] / sum(wanted.values()))
+                self.targets[phase] = max(min(wanted[phase], max(2, share)) - known[phase], 0)
         played = {key.game_keys for key, _ in done}
         self.numbers = {
             phase: (

@@ -306,9 +306,8 @@ class Study:
         **options: Any,
     ) -> Validation:
         """Check whether held-out moments stay under the bound as often as promised."""
-        tuples = self._enough(proxy, estimand)
         return validate_tuples(
-            tuples,
+            self._enough(proxy, estimand),
             estimand=estimand,
             confidence=confidence,
             method=method,
