@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
-from safemargin.errors import InvalidInput, did_you_mean
-from safemargin.margins.bounds.table import Bound, Estimand
+from safemargin.errors import InvalidInput
+from safemargin.margins.bounds.table import Bound, Estimand, check_known
 from safemargin.margins.file import (
+    ABOUT,
     FORMAT,
     README,
     VERSION,
@@ -125,9 +126,7 @@ class Margins:
         self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike, *, above: Above = "zero"
     ) -> Lookup:
         """Return margins with flags; `above` says what to do above the highest measured proxy."""
-        if above not in get_args(Above):
-            known = did_you_mean(str(above), get_args(Above))
-            raise InvalidInput(f"above={above!r} is unknown; {known}")
+        check_known("above=", above, get_args(Above))
         proxies = self.bound.expand(_numbers("proxy", proxy))  # [..., n]
         tolerances = _numbers("tolerance", tolerance)  # [...]
         if (tolerances < 0).any():
@@ -169,21 +168,14 @@ class Margins:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of margins.json as plain lists, numbers and strings."""
+        natural = self.natural_proxies
         return {
             "format": FORMAT,
             "version": VERSION,
             "readme": README,
-            "safemargin_version": self.safemargin_version,
-            "created_by": self.created_by,
-            "environment": dict(self.environment),
-            "policy": dict(self.policy),
-            "settings": dict(self.settings),
-            "counts": dict(self.counts),
-            "proxy": self.proxy,
+            **{name: kind(getattr(self, name)) for name, kind in ABOUT.items()},
             **describe_bound(self.bound),
-            "natural_proxies": (
-                None if self.natural_proxies is None else self.natural_proxies.to_dict()
-            ),
+            "natural_proxies": None if natural is None else natural.to_dict(),
             "probe": None if self.probe is None else self.probe.to_dict(),
             "test_vectors": self.test_vectors(),
         }

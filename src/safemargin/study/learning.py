@@ -31,7 +31,14 @@ from safemargin.margins.learned.crossfit import FEWEST, FOLDS, available_recipes
 from safemargin.margins.learned.probe import LEARNED, Probe
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.policies.features import inputs_along
-from safemargin.study.lessons import Material, read_material
+from safemargin.study.lessons import (
+    Material,
+    OpenEngine,
+    add_missing_features,
+    collect_labels,
+    lacks_features,
+    read_material,
+)
 from safemargin.study.passes import look_at_episodes
 from safemargin.study.store import Store
 from safemargin.study.tuples import read_tuples
@@ -104,15 +111,36 @@ def trace_learned(store: Store, engine: Engine, progress: Progress) -> None:
         progress.advance(len(found.hidden))
 
 
-def check_learning(labels: int, tolerance: float | None) -> None:
-    """Refuse numbers that no learning can have."""
+def learn(
+    store: Store,
+    settings: Settings,
+    open_engine: OpenEngine,
+    *,
+    labels: int,
+    tolerance: float | None,
+    confidence: float,
+    traces: bool,
+    progress: Progress,
+) -> Learned:
+    """Collect labels and missing features, learn a proxy, and record it along the episodes."""
     if labels < 0:
         raise InvalidInput(f"labels must be at least 0, got {labels}")
     if tolerance is not None and not 0 < tolerance < np.inf:
         raise InvalidInput(f"the tolerance must be above 0, got {tolerance:g}")
+    if labels:
+        collect_labels(store, open_engine, labels, progress)
+    with store.writing():
+        if lacks_features(store):
+            with open_engine(settings) as engine:
+                add_missing_features(store, engine, progress)
+        found = _learn(store, settings, tolerance, confidence, progress)
+        if traces and untraced(store):
+            with open_engine(settings) as engine:
+                trace_learned(store, engine, progress)
+    return found
 
 
-def learn(
+def _learn(
     store: Store,
     settings: Settings,
     tolerance: float | None,

@@ -25,7 +25,8 @@ from safemargin.study.collection import check_collect
 from safemargin.study.costs import read_costs
 from safemargin.study.forecast import Forecast, Range, forecast
 from safemargin.study.pilot import Pilot
-from safemargin.study.store import DATABASE
+from safemargin.study.schema import ENTRIES
+from safemargin.study.store import DATABASE, Store
 from safemargin.study.study import MakeEnvironment, Study
 from safemargin.study.suggestions import Saving, savings
 
@@ -104,13 +105,13 @@ def plan_study(
     progress = progress or Silence()
     existing = Path(path) if path is not None and (Path(path) / DATABASE).exists() else None
     with contextlib.ExitStack() as stack:
-        folder = existing or Path(
+        temporary = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="safemargin-plan-"))
         )
         began = time.monotonic()
         study = stack.enter_context(
             Study.create(
-                folder,
+                existing or temporary,
                 env,
                 policy,
                 settings,
@@ -123,9 +124,12 @@ def plan_study(
         examined = 0.0 if existing else time.monotonic() - began
         done = read_costs(study.store, study.settings)
         wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
+        scratch = study.store
+        if existing is not None:
+            entries = {name: study.store.meta(name) for name in ENTRIES}
+            scratch = stack.enter_context(contextlib.closing(Store.create(temporary, entries)))
         pilot = Pilot(
-            study.settings,
-            study.default_proxy,
+            scratch,
             wanted,
             done,
             moments=max(MOMENTS, workers) if moments is None else moments,

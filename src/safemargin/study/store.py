@@ -16,8 +16,6 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from safemargin.core.read_only import open_read_only
 from safemargin.core.records import (
     Episode,
@@ -33,20 +31,20 @@ from safemargin.margins.learned.probe import LEARNED
 from safemargin.study.blobs import pack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.folders import held, put_in_place
-from safemargin.study.reading import StoreReader
-from safemargin.study.schema import FEATURES_TABLE, FORMAT, SCHEMA
+from safemargin.study.reading import StoreReader, proxies_at
+from safemargin.study.schema import (
+    ENTRIES,
+    FEATURES_TABLE,
+    FORMAT,
+    OPTIONAL_ENTRIES,
+    PROXY_REFERENCES,
+    REFERENCES,
+    SCHEMA,
+    conditions,
+    has_form,
+)
 
 DATABASE = "study.db"
-ENTRIES = (
-    "environment",
-    "policy",
-    "settings",
-    "proxies",
-    "extra_proxies",
-    "selection_proxy",
-    "diagnosis",
-)
-"""The entries of the table `meta` that every study has, besides its format."""
 
 
 class Store(StoreReader):
@@ -98,7 +96,6 @@ class Store(StoreReader):
             store = cls(folder, connection)
             problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             found = store.meta("format")
-            entries = {row[0] for row in connection.execute("SELECT name FROM meta")}
         if problems != "ok":
             raise damaged(folder, problems)
         if found != FORMAT:
@@ -106,24 +103,49 @@ class Store(StoreReader):
                 f"the study in {folder} has format {found}, this safemargin reads {FORMAT}; "
                 "install the version that made it"
             )
-        if missing := sorted(set(ENTRIES) - entries):
-            raise damaged(folder, f"the entry {missing[0]!r} of its table meta is missing")
+        store._check_entries()
         store._check_rows()
         return store
 
+    def _check_entries(self) -> None:
+        """Raise StudyCorrupt where an entry of the table `meta` is missing or has another form."""
+        for name, form in {**ENTRIES, **OPTIONAL_ENTRIES}.items():
+            value = self.meta(name)
+            if value is None and name in ENTRIES:
+                raise damaged(self.folder, f"the entry {name!r} of its table meta is missing")
+            if value is not None and not has_form(value, form):
+                raise damaged(self.folder, f"the entry {name!r} of its table meta is {value!r:.60}")
+
     def _check_rows(self) -> None:
-        """Raise StudyCorrupt where rows refer to rows that are missing."""
-        for table, needed in (
-            ("moments", "episodes"),
-            ("estimates", "moments"),
-            ("moments", "moment_proxies"),
-        ):
-            orphans = self._query(
-                f"SELECT phase, episode, life FROM {table} "
-                f"EXCEPT SELECT phase, episode, life FROM {needed}"
+        """Raise StudyCorrupt where rows are not as `schema` says."""
+        for table, sound in conditions().items():
+            self._refuse(
+                f"a row of {table} is none that safemargin wrote",
+                f"SELECT * FROM {table} WHERE NOT ({sound})",
             )
-            if orphans:
-                raise damaged(self.folder, f"rows of {needed} are missing, e.g. for {orphans[0]}")
+        self._refuse(
+            "a moment lies outside its episode",
+            "SELECT * FROM moments JOIN episodes USING (phase, episode, life) "
+            "WHERE step NOT BETWEEN opening AND steps - 1",
+        )
+        for table, needed, columns in REFERENCES:
+            self._refuse(
+                f"rows of {needed} are missing",
+                f"SELECT {columns} FROM {table} EXCEPT SELECT {columns} FROM {needed}",
+            )
+        for table, needed, columns in PROXY_REFERENCES:
+            for proxy in set(self.meta("proxies")) - {LEARNED}:  # its rows come later
+                self._refuse(
+                    f"rows of {needed} are missing",
+                    f"SELECT {columns} FROM {table} "
+                    f"EXCEPT SELECT {columns} FROM {needed} WHERE proxy = ?",
+                    proxy,
+                )
+
+    def _refuse(self, what: str, sql: str, *values: Any) -> None:
+        """Raise StudyCorrupt if a query finds a row that has the columns of an episode's key."""
+        if rows := self._query(f"SELECT phase, episode, life FROM ({sql}) LIMIT 1", *values):
+            raise damaged(self.folder, f"{what}, e.g. for {rows[0]}")
 
     def close(self) -> None:
         """Close the database; its write-ahead log is merged into the one file."""
@@ -182,10 +204,8 @@ class Store(StoreReader):
                 for name, values in episode.proxies.items():
                     if name == LEARNED:  # its models have seen the episode; see `set_learned`
                         continue
-                    at_step = np.atleast_1d(values[moment.step])
-                    columns = [0] if values.ndim == 1 else n_values
-                    for n, value in zip(columns, at_step, strict=True):
-                        self._insert("moment_proxies", *key, name, n, float(value))
+                    for n, value in proxies_at(values, moment.step, n_values).items():
+                        self._insert("moment_proxies", *key, name, n, value)
 
     def add_features(self, features: MomentFeatures) -> None:
         """Write what the policy's network made of a moment."""

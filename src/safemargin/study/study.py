@@ -22,28 +22,15 @@ from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.learned.probe import LEARNED
 from safemargin.margins.lookup import Margins
-from safemargin.margins.methods import DEFAULT_METHOD
+from safemargin.margins.methods import DEFAULT_METHOD, Promise, method_for
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
 from safemargin.study.creation import study_entries
 from safemargin.study.export import export_steps, export_tuples
-from safemargin.study.learning import (
-    Learned,
-    check_learning,
-    learn,
-    relearner,
-    stored_probe,
-    trace_learned,
-    untraced,
-)
-from safemargin.study.lessons import (
-    add_missing_features,
-    collect_labels,
-    lacks_features,
-    refuse_labels,
-)
+from safemargin.study.learning import Learned, learn, relearner, stored_probe
+from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_mixing
 from safemargin.study.signing import SIGNATURE, sign_again, signature
@@ -67,7 +54,7 @@ class Study:
         """The entries of the study as the user named them now, for `sign_again`."""
         self._status: tuple[tuple[int, int], Status] | None = None
         """The last status, with the version of the database it belongs to."""
-        self.settings = Settings.from_mapping(store.meta("settings"))
+        self.settings = store.settings()
 
     # -- creating and opening ------------------------------------------------------------------
 
@@ -241,11 +228,9 @@ class Study:
         tolerance: float | None = None,
         confidence: float = 0.95,
         traces: bool = True,
-        workers: int | None = None,
         engine: EngineName | None = None,
-        address: str | None = None,
-        gpus_per_worker: float = 0.0,
         progress: Progress | None = None,
+        **workers: Any,
     ) -> Learned:
         """Learn a proxy from the measured moments, and store it as 'learned'.
 
@@ -253,32 +238,23 @@ class Study:
         games with few trials, for training only. Models are compared by the margins they grant at
         `tolerance` (None: three that tell moments apart). The proxy is stored only if it grants
         more than the others do. With `traces` it is then recorded along all episodes, as report,
-        explorer and simulations need it. `workers` to `gpus_per_worker` are as in `collect`.
+        explorer and simulations need it. `engine` and `workers`, `address` and `gpus_per_worker`
+        are as in `collect`.
         """
-        check_learning(labels, tolerance)
-        options: dict[str, Any] = {
-            "workers": workers,
-            "address": address,
-            "gpus_per_worker": gpus_per_worker,
-        }
-        check_engine(engine, **options)
+        check_engine(engine, **workers)
         self._enough(None)
-        progress = progress or Silence()
-
-        def open_engine(settings: Settings) -> contextlib.AbstractContextManager[Engine]:
-            return contextlib.closing(make_engine(self._parts.job(settings), engine, **options))
-
-        if labels:
-            collect_labels(self.store, open_engine, labels, progress)
-        with self.store.writing():
-            if lacks_features(self.store):
-                with open_engine(self.settings) as chosen:
-                    add_missing_features(self.store, chosen, progress)
-            found = learn(self.store, self.settings, tolerance, confidence, progress)
-            if traces and untraced(self.store):
-                with open_engine(self.settings) as chosen:
-                    trace_learned(self.store, chosen, progress)
-        return found
+        return learn(
+            self.store,
+            self.settings,
+            lambda settings: contextlib.closing(
+                make_engine(self._parts.job(settings), engine, **workers)
+            ),
+            labels=labels,
+            tolerance=tolerance,
+            confidence=confidence,
+            traces=traces,
+            progress=progress or Silence(),
+        )
 
     def open_engine(
         self, name: EngineName | None = None, **options: Any
@@ -329,11 +305,17 @@ class Study:
         confidence: float = 0.95,
         *,
         method: str = DEFAULT_METHOD,
+        promise: Promise = "bound",
         proxy: str | None = None,
         estimand: Estimand = "mean",
         **options: Any,
     ) -> Margins:
-        """Fit safety margins to all measured moments; the options are those of `fit_margins`."""
+        """Fit safety margins to all measured moments; the options are those of `fit_margins`.
+
+        The promise "margin" is made for `tolerances`, and no others: of the moments that are
+        granted a margin, at most 1 − β fail.
+        """
+        method = method_for(promise, method)
         tuples = self._enough(proxy, estimand)
         about: dict[str, Any] = {
             "proxy": tuples.proxy,
@@ -364,11 +346,16 @@ class Study:
         confidence: float = 0.95,
         *,
         method: str = DEFAULT_METHOD,
+        promise: Promise = "bound",
         proxy: str | None = None,
         estimand: Estimand = "mean",
         **options: Any,
     ) -> Validation:
-        """Check whether held-out moments stay under the bound as often as promised."""
+        """Check whether held-out moments stay under the bound as often as promised.
+
+        A learned proxy is learned anew without each fold.
+        """
+        method = method_for(promise, method)
         tuples = self._enough(proxy, estimand)
         relearn = None
         if tuples.proxy == LEARNED:  # the model is learned anew for each fold

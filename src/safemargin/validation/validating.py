@@ -16,7 +16,7 @@ from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest
 from safemargin.margins.bounds.sample import Booleans, Sample
 from safemargin.margins.bounds.table import Estimand
-from safemargin.margins.methods import DEFAULT_METHOD
+from safemargin.margins.methods import DEFAULT_METHOD, GRANTED
 from safemargin.validation.exchangeability import ExchangeabilityTest, exchangeability_test
 from safemargin.validation.gaps import GapError, gap_error
 from safemargin.validation.heldout import (
@@ -131,6 +131,8 @@ def validate_sample(
     if not 0 < train_share < 1:
         raise InvalidInput(f"train_share must lie between 0 and 1, got {train_share}")
     drop_highest = float(options.get("drop_highest", 0.05))
+    if method == GRANTED:
+        options["tolerances"] = tuple(tolerances or ())
     train = _first_share(whole, train_share)  # [rows]
     coverage = table_one(whole, train, confidence, method, options)
     found = hold_out(whole, method=method, confidence=confidence, relearn=relearn, **options)
