@@ -22,8 +22,9 @@ from safemargin.policies.features import probe_inputs, recent
 from safemargin.study.collection import collect
 from safemargin.study.kinship import find_kin
 from safemargin.study.passes import look_at_moments
+from safemargin.study.schema import ENTRIES
 from safemargin.study.signing import SIGNATURE, signature
-from safemargin.study.store import DATABASE, ENTRIES, Store
+from safemargin.study.store import DATABASE, Store
 from safemargin.study.tuples import read_tuples
 
 LABELS = "labels"

@@ -10,17 +10,12 @@ from typing import Any
 import gymnasium as gym
 
 from safemargin.core.progress import Progress, Silence
-from safemargin.core.records import PHASES, Tuples
+from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
-from safemargin.core.version import __version__
-from safemargin.criticality.stopping import student_quantile
 from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_you_mean
-from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand, check_estimand
-from safemargin.margins.fitting import margins_from_sample
-from safemargin.margins.learned.probe import LEARNED
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD, Promise, method_for
 from safemargin.policies.base import ScoreKind
@@ -29,16 +24,17 @@ from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
 from safemargin.study.creation import study_entries
 from safemargin.study.export import export_steps, export_tuples
-from safemargin.study.learning import Learned, learn, relearner, stored_probe
+from safemargin.study.judging import fit_study, minimum_bandwidth, validate_study
+from safemargin.study.learning import Learned, learn
 from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_mixing
 from safemargin.study.signing import SIGNATURE, sign_again, signature
 from safemargin.study.status import Status, study_status
 from safemargin.study.store import DATABASE, Store
-from safemargin.study.tuples import read_natural_proxies, read_tuples
+from safemargin.study.tuples import read_tuples
 from safemargin.validation.comparison import Comparison, compare_tuples
-from safemargin.validation.validating import Validation, validate_tuples
+from safemargin.validation.validating import Validation
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
 
@@ -198,11 +194,8 @@ class Study:
         result.
         """
         check_collect(natural, spread, workers)
-        options: dict[str, Any] = {
-            "workers": workers,
-            "address": address,
-            "gpus_per_worker": gpus_per_worker,
-        }
+        options: dict[str, Any] = {"workers": workers, "address": address}
+        options["gpus_per_worker"] = gpus_per_worker
         check_engine(engine, **options)
         with self.store.writing(), self.open_engine(engine, **options) as chosen:
             if self._named is not None:
@@ -315,29 +308,12 @@ class Study:
         The promise "margin" is made for `tolerances`, and no others: of the moments that are
         granted a margin, at most 1 − β fail.
         """
-        method = method_for(promise, method)
-        tuples = self._enough(proxy, estimand)
-        about: dict[str, Any] = {
-            "proxy": tuples.proxy,
-            "environment": {
-                name: self.environment[name] for name in ("name", "identity", "arguments")
-            },
-            "policy": {name: self.policy[name] for name in ("description", "identity", "kind")},
-            "settings": self.store.meta("settings"),
-            "counts": {
-                **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
-                "trials": int(tuples.trials.sum()),
-            },
-            "probe": stored_probe(self.store) if tuples.proxy == LEARNED else None,
-            "created_by": f"safemargin fit, safemargin {__version__}",
-        }
-        return margins_from_sample(
-            Sample.from_tuples(tuples, estimand),
+        return fit_study(
+            self.store,
+            self._enough(proxy, estimand),
+            estimand,
             confidence,
-            method,
-            natural_proxies=read_natural_proxies(self.store, self.settings, tuples.proxy),
-            about=about,
-            minimum_bandwidth=self.minimum_bandwidth,
+            method_for(promise, method),
             **options,
         )
 
@@ -355,18 +331,12 @@ class Study:
 
         A learned proxy is learned anew without each fold.
         """
-        method = method_for(promise, method)
-        tuples = self._enough(proxy, estimand)
-        relearn = None
-        if tuples.proxy == LEARNED:  # the model is learned anew for each fold
-            relearn = relearner(self.store, self.settings, tuples, confidence)
-        return validate_tuples(
-            tuples,
-            relearn=relearn,
+        return validate_study(
+            self.store,
+            self._enough(proxy, estimand),
             estimand=estimand,
             confidence=confidence,
-            method=method,
-            minimum_bandwidth=self.minimum_bandwidth,
+            method=method_for(promise, method),
             **options,
         )
 
@@ -405,10 +375,7 @@ class Study:
 
         With a fixed number of trials there is no ε̂, and so no limit.
         """
-        if self.settings.trial_plan == "fixed":
-            return 0.0
-        quantile = student_quantile(self.settings.sampling_confidence, 10**9)
-        return self.settings.sampling_error / quantile
+        return minimum_bandwidth(self.settings)
 
     def plot(
         self,
