@@ -220,6 +220,7 @@ def test_an_edited_proxy_of_a_moment_is_found(
             "UPDATE meta SET value = replace(value, 'true', '3') WHERE name = 'diagnosis'",
             "the entry 'diagnosis' of its table meta is {",
         ),
+        ("UPDATE meta SET value = '[]' WHERE name = 'proxies'", "'selection_proxy' is none of its"),
         ("UPDATE meta SET value = '[1]' WHERE name = 'target'", r"the entry 'target' .* is \[1\]"),
         (
             "UPDATE meta SET value = replace(value, '0.99', '\"x\"') WHERE name = 'settings'",

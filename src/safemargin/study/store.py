@@ -115,6 +115,8 @@ class Store(StoreReader):
                 raise damaged(self.folder, f"the entry {name!r} of its table meta is missing")
             if value is not None and not has_form(value, form):
                 raise damaged(self.folder, f"the entry {name!r} of its table meta is {value!r:.60}")
+        if self.meta("selection_proxy") not in self.meta("proxies"):
+            raise damaged(self.folder, "its 'selection_proxy' is none of its proxies")
 
     def _check_rows(self) -> None:
         """Raise StudyCorrupt where rows are not as `schema` says."""
