@@ -1,9 +1,11 @@
-"""Margins fitted to a study, and their validation: whose they are, and learning anew in each fold."""
+"""Margins fitted to a study, their validation, and the comparison of methods and proxies."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, Tuples
 from safemargin.core.settings import Settings
 from safemargin.core.version import __version__
@@ -16,6 +18,7 @@ from safemargin.margins.lookup import Margins
 from safemargin.study.learning import relearner, stored_probe
 from safemargin.study.store import Store
 from safemargin.study.tuples import read_natural_proxies
+from safemargin.validation.comparison import Comparison, compare_tuples
 from safemargin.validation.validating import Validation, validate_tuples
 
 
@@ -75,3 +78,17 @@ def validate_study(
         minimum_bandwidth=minimum_bandwidth(settings),
         **options,
     )
+
+
+def compare_study(
+    store: Store, every: Sequence[Tuples], progress: Progress, **options: Any
+) -> Comparison:
+    """Compare all methods with proxies, whose tuples these are."""
+
+    def step(done: int, total: int) -> None:
+        if done == 1:
+            progress.stage("compare", total=total, done=0)
+        progress.advance(0)
+
+    bandwidth = minimum_bandwidth(store.settings())
+    return compare_tuples(every, minimum_bandwidth=bandwidth, progress=step, **options)

@@ -19,10 +19,12 @@ from matplotlib.ticker import MaxNLocator
 
 from safemargin.core.files import written_whole
 from safemargin.core.records import Tuples
+from safemargin.core.settings import Settings
 from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.lookup import Margins
+from safemargin.study.judging import minimum_bandwidth
 from safemargin.study.plot_info import (
     HeatmapInfo,
     HistogramInfo,
@@ -257,3 +259,12 @@ def _draw_density(axes: Axes, panel: KdePanel) -> None:
             path_effects=[withStroke(linewidth=3, foreground="black")],
             **CURVES[name],
         )
+
+
+def save_figures(tuples: Tuples, margins: Margins, folder: Path, picture_format: str) -> list[Path]:
+    """Draw a study's figures into a folder; return their paths."""
+    bandwidth = minimum_bandwidth(Settings.from_mapping(margins.settings))
+    figures = study_figures(tuples, margins, minimum_bandwidth=bandwidth)
+    return [
+        save_figure(figure, folder / f"{name}.{picture_format}") for name, figure in figures.items()
+    ]

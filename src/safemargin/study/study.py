@@ -24,7 +24,7 @@ from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
 from safemargin.study.creation import study_entries
 from safemargin.study.export import export_steps, export_tuples
-from safemargin.study.judging import fit_study, minimum_bandwidth, validate_study
+from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
 from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
@@ -33,7 +33,7 @@ from safemargin.study.signing import SIGNATURE, sign_again, signature
 from safemargin.study.status import Status, study_status
 from safemargin.study.store import DATABASE, Store
 from safemargin.study.tuples import read_tuples
-from safemargin.validation.comparison import Comparison, compare_tuples
+from safemargin.validation.comparison import Comparison
 from safemargin.validation.validating import Validation
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
@@ -200,17 +200,11 @@ class Study:
         with self.store.writing(), self.open_engine(engine, **options) as chosen:
             if self._named is not None:
                 sign_again(self.store, self._named)
-            self.store.set_meta(
-                "target", {"natural": natural, "spread": spread, "workers": chosen.workers}
-            )
+            wanted = {"natural": natural, "spread": spread}
+            self.store.set_meta("target", {**wanted, "workers": chosen.workers})
+            progress = progress or Silence()
             collect(
-                self.store,
-                chosen,
-                self.settings,
-                self.default_proxy,
-                natural=natural,
-                spread=spread,
-                progress=progress or Silence(),
+                self.store, chosen, self.settings, self.default_proxy, **wanted, progress=progress
             )
         return self.status()
 
@@ -231,8 +225,7 @@ class Study:
         games with few trials, for training only. Models are compared by the margins they grant at
         `tolerance` (None: three that tell moments apart). The proxy is stored only if it grants
         more than the others do. With `traces` it is then recorded along all episodes, as report,
-        explorer and simulations need it. `engine` and `workers`, `address` and `gpus_per_worker`
-        are as in `collect`.
+        explorer and simulations need it. The engine's options are those of `collect`.
         """
         check_engine(engine, **workers)
         self._enough(None)
@@ -351,30 +344,20 @@ class Study:
         **options: Any,
     ) -> Comparison:
         """Compare all methods with all proxies on moments that their fits have not seen."""
-        progress = progress or Silence()
         every = [self._enough(name, estimand) for name in proxies or self.proxies]
-
-        def step(done: int, total: int) -> None:
-            if done == 1:
-                progress.stage("compare", total=total, done=0)
-            progress.advance(0)
-
-        return compare_tuples(
+        return compare_study(
+            self.store,
             every,
+            progress or Silence(),
             confidence=confidence,
             tolerances=tolerances,
             estimand=estimand,
-            minimum_bandwidth=self.minimum_bandwidth,
-            progress=step,
             **options,
         )
 
     @property
     def minimum_bandwidth(self) -> float:
-        """The lower limit of the paper's vertical bandwidth, ε̂_sampling / t_α.
-
-        With a fixed number of trials there is no ε̂, and so no limit.
-        """
+        """The lower limit of the paper's vertical bandwidth, ε̂_sampling / t_α; 0 without ε̂."""
         return minimum_bandwidth(self.settings)
 
     def plot(
@@ -388,16 +371,10 @@ class Study:
         picture_format: str = "png",
     ) -> list[Path]:
         """Draw the densities, the margins and the proxies; return the paths of the pictures."""
-        from safemargin.study import plots  # matplotlib is slow to import
+        from safemargin.study.plots import save_figures  # matplotlib is slow to import
 
         margins = self.fit(confidence, method=method, proxy=proxy, estimand=estimand)
-        figures = plots.study_figures(
-            self.tuples(proxy), margins, minimum_bandwidth=self.minimum_bandwidth
-        )
-        return [
-            plots.save_figure(figure, Path(folder) / f"{name}.{picture_format}")
-            for name, figure in figures.items()
-        ]
+        return save_figures(self.tuples(proxy), margins, Path(folder), picture_format)
 
     def export(self, path: str | Path, *, steps: bool = False, episodes: int | None = None) -> Path:
         """Write the tuples (every moment, n and proxy) as .csv or .parquet.

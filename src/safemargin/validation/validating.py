@@ -155,7 +155,9 @@ def validate_sample(
         no_bound=float((~found.promised[inside]).mean()) if inside.any() else 0.0,
         tests_for_one_point=moments_to_show(min(0.01, confidence / 2), confidence),
         same_law=exchangeability_test(whole, confidence=confidence),
-        gaps=gap_error(
+        gaps=None
+        if method == GRANTED  # which bounds no loss between the n
+        else gap_error(
             whole, confidence=confidence, method=method, tolerances=tolerances, **options
         ),
         notes=tuple(found.notes),
