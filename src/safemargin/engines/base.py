@@ -18,7 +18,7 @@ from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
-from safemargin.errors import SafemarginError
+from safemargin.errors import DiagnosisWrong, SafemarginError
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy
 
@@ -61,9 +61,13 @@ Task = EpisodeTask | MomentTask
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A finished part of a task: the episodes of a game, or a moment measured for one n."""
+    """A finished part of a task: the episodes of a game, or a moment measured for one n.
 
-    result: list[Episode] | tuple[Moment, Measurement]
+    A moment that shows that the job's `way` or `randomness` is wrong gives that error instead, so
+    that the tasks before it can still be finished.
+    """
+
+    result: list[Episode] | tuple[Moment, Measurement | DiagnosisWrong]
     seconds: float
 
 
@@ -100,14 +104,18 @@ class Worker:
         if isinstance(task, EpisodeTask):
             yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
             return
-        measurer = MomentMeasurer(
-            self.runner,
-            task.episode,
-            task.moment.step,
-            self.randomness,
-            earlier_lives=task.earlier_lives,
-        )
-        measurements = measurer.measure(*task.n_values)
+        try:
+            measurer = MomentMeasurer(
+                self.runner,
+                task.episode,
+                task.moment.step,
+                self.randomness,
+                earlier_lives=task.earlier_lives,
+            )
+            measurements = measurer.measure(*task.n_values)
+        except DiagnosisWrong as wrong:
+            yield Piece((task.moment, wrong), time.perf_counter() - began)
+            return
         # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began
         steps = sum(measurement.steps for measurement in measurements)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Moment
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine, EpisodeTask, MomentTask
-from safemargin.errors import StudyIncomplete
+from safemargin.errors import DiagnosisWrong, StudyIncomplete
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
 
 
@@ -86,7 +86,7 @@ class Episodes:
 def run_games(engine: Engine, games: Iterable[EpisodeKey]) -> Iterator[tuple[list[Episode], float]]:
     """Pass 1: run games; yield the episodes of each as it finishes, and its worker seconds."""
     for piece in engine.run(map(EpisodeTask, games)):
-        if isinstance(piece.result, tuple):
+        if not isinstance(piece.result, list):
             raise TypeError("an episode task gave a measurement")
         yield piece.result, piece.seconds
 
@@ -110,21 +110,30 @@ def measure_moments(
     episode_of: Callable[[EpisodeKey], Episode],
     actions_of: Callable[[EpisodeKey], Array],
 ) -> Iterator[tuple[Moment, Measurement, float]]:
-    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds."""
-    tasks = (
-        MomentTask(
-            episode_of(moment.episode),
-            moment,
-            n_values,
-            tuple(
-                actions_of(replace(moment.episode, life=life))
-                for life in range(moment.episode.life)
-            ),
-        )
-        for moment, n_values in todo
-    )
-    for piece in engine.run(tasks):
+    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds.
+
+    DiagnosisWrong if a moment shows it. No further one is started then, but those before it are
+    finished: the error raised is that of the first such moment, however many workers there are.
+    """
+    started: list[Moment] = []
+    wrong: dict[Moment, DiagnosisWrong] = {}
+
+    def tasks() -> Iterator[MomentTask]:
+        for moment, n_values in todo:
+            if wrong:
+                return
+            started.append(moment)
+            lives = range(moment.episode.life)
+            earlier = tuple(actions_of(replace(moment.episode, life=life)) for life in lives)
+            yield MomentTask(episode_of(moment.episode), moment, n_values, earlier)
+
+    for piece in engine.run(tasks()):
         if isinstance(piece.result, list):
             raise TypeError("a moment task gave episodes")
-        moment, measurement = piece.result
-        yield moment, measurement, piece.seconds
+        moment, found = piece.result
+        if isinstance(found, DiagnosisWrong):
+            wrong[moment] = found
+        else:
+            yield moment, found, piece.seconds
+    if wrong:
+        raise next(wrong[moment] for moment in started if moment in wrong)

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, Episode, EpisodeKey, Moment, Phase
@@ -44,6 +45,8 @@ class Pilot:
 
         The study is to have `wanted` moments of each phase, and already holds `done`.
         """
+        self.afresh = partial(Pilot, settings, selection_proxy, wanted, done, moments=moments)
+        """Makes another pilot with the same task."""
         self.settings = settings
         self.selection_proxy = selection_proxy
         self.done = done
@@ -85,6 +88,11 @@ class Pilot:
     def measured(self) -> set[EpisodeKey]:
         """The episodes whose moments are measured for every n."""
         return whole_moments(self.costs, self.settings.n_values)
+
+    @property
+    def drew(self) -> list[EpisodeKey]:
+        """The episodes in which the environment drew random numbers."""
+        return [key for key, episode in self.episodes.items() if episode.drew]
 
     def sample(self) -> dict[Piece, Cost]:
         """Return all costs, without unusual ones where there are enough others."""

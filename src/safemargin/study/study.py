@@ -15,7 +15,7 @@ from safemargin.core.settings import Settings
 from safemargin.core.version import __version__
 from safemargin.criticality.stopping import student_quantile
 from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
-from safemargin.environments import EnvironmentSpec
+from safemargin.environments import EnvironmentSpec, Way
 from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand, check_estimand
@@ -67,13 +67,15 @@ class Study:
         scores: ScoreKind | None = None,
         normalize: Any = None,
         proxies: Sequence[Proxy | str] = (),
+        way: Way | None = None,
         progress: Progress | None = None,
     ) -> Study:
         """Make a new study, or open the one in `path` if it was made with the very same parts.
 
         `env` is for `EnvironmentSpec.parse`; `policy`, `scores` (as kind) and `normalize` are for
-        `load_policy`; `proxies` are recorded beside the built-in ones that apply. An environment
-        that the doctor finds unmeasurable raises NotMeasurable and leaves no study.
+        `load_policy`; `proxies` are recorded beside the built-in ones that apply; `way` is the only
+        one to try ("snapshot" or "replay"). An environment that the doctor finds unmeasurable
+        raises NotMeasurable and leaves no study.
         """
         folder = Path(path)
         if not isinstance(settings, Settings):
@@ -88,6 +90,7 @@ class Study:
             settings,
             proxies,
             diagnose=not (folder / DATABASE).exists(),
+            way=way,
             progress=progress,
         )
         try:
@@ -192,7 +195,7 @@ class Study:
         Existing moments are kept; interrupt it at any time and call it again to resume. `workers`
         is their number, None for one per core; `engine` is where they run: "local", "processes" or
         "ray". The cluster's `address` and `gpus_per_worker` are for Ray. None of these changes the
-        result.
+        result. A diagnosis that turns out wrong is corrected with a warning (DiagnosisCorrected).
         """
         check_collect(natural, spread, workers)
         options: dict[str, Any] = {
@@ -201,15 +204,12 @@ class Study:
             "gpus_per_worker": gpus_per_worker,
         }
         check_engine(engine, **options)
-        with self.store.writing(), self.open_engine(engine, **options) as chosen:
+        with self.store.writing():
             if self._named is not None:
                 sign_again(self.store, self._named)
-            self.store.set_meta(
-                "target", {"natural": natural, "spread": spread, "workers": chosen.workers}
-            )
             collect(
                 self.store,
-                chosen,
+                lambda: self.open_engine(engine, **options),
                 self.settings,
                 self.default_proxy,
                 natural=natural,

@@ -11,6 +11,7 @@ import numpy as np
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.environments import graph
 from safemargin.environments.doctor import experiments
+from safemargin.environments.doctor.diagnosis import DETERMINISTIC
 from safemargin.environments.doctor.examination import Examination
 from safemargin.environments.doctor.experiments import Chooser, Continuation
 from safemargin.environments.doctor.returns import play_returns
@@ -130,7 +131,8 @@ def _note_hiding_places(examination: Examination, simulator: Simulator) -> None:
     deterministic, places = examination.environment_deterministic, examination.hiding_places
     if simulator.way == "replay":  # or a snapshot would have done
         named = f" ({', '.join(examination.opaque[:4])})" if examination.opaque else ""
-        places.append(f"state that no snapshot reaches{named}")
+        reach = "reaches" if examination.asked_way is None else "was asked to reach"
+        places.append(f"state that no snapshot {reach}{named}")
     places += [f"{name}, whose register_state has no reseed" for name in simulator.without_reseed()]
     if places:
         examination.add(
@@ -139,7 +141,7 @@ def _note_hiding_places(examination: Examination, simulator: Simulator) -> None:
             f"{'; in '.join(places)}: all trials then share what is drawn there",
         )
     elif deterministic:
-        examination.add("ok", "the environment is deterministic")
+        examination.add("ok", DETERMINISTIC)
 
 
 def count_starts(examination: Examination, simulator: Simulator, starts: int, steps: int) -> None:
