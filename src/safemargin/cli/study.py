@@ -45,6 +45,7 @@ def doctor(
     seed: int = 0,
     opening: Annotated[int, Parameter(metavar="K")] = 0,
     action_choice: ActionChoice = "greedy",
+    way: Literal["snapshot", "replay"] | None = None,
     as_json: options.Json = False,
 ) -> int:
     """Check whether and how an environment can be measured, or why it cannot.
@@ -59,6 +60,7 @@ def doctor(
         seed: random seed of the experiments
         opening: start episodes with up to K random actions
         action_choice: how the policy acts
+        way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
     from safemargin.environments import EnvironmentSpec
 
@@ -68,7 +70,7 @@ def doctor(
         loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
     settings = Settings(opening=opening, action_choice=action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
-    diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, progress=note)
+    diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)
     if as_json:
         options.print_json(diagnosis.to_dict())
     else:
@@ -132,6 +134,7 @@ def collect(
     natural: int = 500,
     spread: int = 500,
     proxy: Annotated[tuple[str, ...], Parameter(metavar="FILE.PY:NAME")] = (),
+    way: Literal["snapshot", "replay"] | None = None,
     made_with: options.EnvironmentOptions = options.EnvironmentOptions(),
     engine: EngineOptions = EngineOptions(),
     plan: PlanOptions = PlanOptions(),
@@ -159,6 +162,8 @@ def collect(
             19 of them, of 0.99 99, of 0.999 999, and are sharper with 25 times as many
         spread: moments spread over proxy values
         proxy: record a proxy of your own besides the built-in ones; may be repeated
+        way: the only way back to a moment (default: snapshot, and replay as soon as that fails);
+            fixed once a study exists
     """
     from safemargin.cli.console import ProgressBar
     from safemargin.cli.show_status import show_status
@@ -181,6 +186,7 @@ def collect(
         "env_arguments": made_with.arguments,
         "scores": made_with.scores,
         "proxies": proxy,
+        "way": way,
     }
     size: dict[str, Any] = {"natural": natural, "spread": spread, **vars(engine)}
     policy = made_with.policy(policy)

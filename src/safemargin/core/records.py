@@ -86,6 +86,8 @@ class Episode:
     """Ended by the environment's own time limit."""
     cut: bool
     """Ended by `max_episode_steps`: what would have followed is unknown."""
+    drew: bool = False
+    """Whether the environment drew random numbers; known only for an episode that was just run."""
 
     @property
     def steps(self) -> int:

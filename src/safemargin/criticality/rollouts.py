@@ -35,6 +35,12 @@ class Point:
     memory: Memory
     hidden: npt.NDArray[np.float32] | None = None  # [lags, width]
     """The policy's hidden layer here and a few steps before (`LAGS`); None if it shows none."""
+    random_state: bytes | None = None
+    """The digest of all random generators; None where nobody asks whether they are used."""
+
+    def drew_in(self, simulator: Simulator) -> bool:
+        """Whether a rollout from here has used a random generator of the environment."""
+        return self.random_state is not None and simulator.random_state() != self.random_state
 
 
 class Runner:
@@ -91,6 +97,7 @@ class Runner:
         rewards: list[float] = []
         scores: list[npt.NDArray[np.float32]] = []
 
+        before = simulator.random_state()
         memory = self.policy.initial_memory(1)
         terminated = truncated = False
         while not (terminated or truncated) and len(rewards) < settings.max_episode_steps:
@@ -138,6 +145,7 @@ class Runner:
             terminated=terminated,
             truncated=truncated and not terminated,
             cut=not (terminated or truncated),
+            drew=simulator.random_state() != before,
         )
 
     def go_to(self, episode: Episode, step: int, earlier_lives: Sequence[Array] = ()) -> Point:
@@ -169,7 +177,12 @@ class Runner:
             raise _diverged(episode, step)
         hidden[step] = self._hidden(observation, memory)
         seen = np.stack([hidden[position] for position in at])
-        return Point(self.simulator.save(), memory, seen if seen.size else None)
+        return Point(
+            self.simulator.save(),
+            memory,
+            seen if seen.size else None,
+            self.simulator.random_state(),
+        )
 
     def hidden_along(
         self, episode: Episode, earlier_lives: Sequence[Array] = ()
@@ -196,8 +209,8 @@ class Runner:
         *,
         steps: int | None = None,
         state_index: StateIndex | None = None,
-    ) -> bool:
-        """Whether the recorded actions, taken from the restored point, give what was recorded.
+    ) -> Rollout | None:
+        """Take the recorded actions from the restored point; None if they lead elsewhere.
 
         Compares rewards, ends and the policy's scores over `steps`, by default up to the horizon:
         the proof that the snapshot holds all of the state, whatever happened after it was taken.
@@ -222,10 +235,11 @@ class Runner:
                 or ended != should_end
                 or not np.array_equal(row, episode.scores[position])
             ):
-                return False
+                return None
             observation = taken.observation
         rollout.finished = True
-        return True
+        rollout.drew = point.drew_in(simulator)
+        return rollout
 
     def leave(self, point: Point, uniforms: Floats) -> int:
         """Take random actions from the point, to disturb hidden state; return their number."""

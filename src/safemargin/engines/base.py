@@ -25,6 +25,7 @@ from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
+from safemargin.errors import DiagnosisWrong
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy
 
@@ -79,9 +80,18 @@ Task = EpisodeTask | MomentTask | FeaturesTask
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A finished part of a task: the episodes of a game, or what was found out at a moment."""
+    """A finished part of a task: the episodes of a game, or what was found out at a moment.
 
-    result: list[Episode] | tuple[Moment, Measurement] | MomentFeatures | EpisodeFeatures
+    A moment that shows that the job's `way` or `randomness` is wrong gives that error instead, so
+    that the tasks before it can still be finished.
+    """
+
+    result: (
+        list[Episode]
+        | tuple[Moment, Measurement | DiagnosisWrong]
+        | MomentFeatures
+        | EpisodeFeatures
+    )
     seconds: float
 
 
@@ -122,16 +132,20 @@ class Worker:
             for found in self._features(task):
                 yield Piece(found, time.perf_counter() - began)
             return
-        measurer = MomentMeasurer(
-            self.runner,
-            task.episode,
-            task.moment.step,
-            self.randomness,
-            earlier_lives=task.earlier_lives,
-        )
-        if measurer.point.hidden is not None:
-            yield Piece(MomentFeatures(task.moment, measurer.point.hidden), 0.0)
-        measurements = measurer.measure(*task.n_values)
+        try:
+            measurer = MomentMeasurer(
+                self.runner,
+                task.episode,
+                task.moment.step,
+                self.randomness,
+                earlier_lives=task.earlier_lives,
+            )
+            if measurer.point.hidden is not None:
+                yield Piece(MomentFeatures(task.moment, measurer.point.hidden), 0.0)
+            measurements = measurer.measure(*task.n_values)
+        except DiagnosisWrong as wrong:
+            yield Piece((task.moment, wrong), time.perf_counter() - began)
+            return
         # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began
         steps = sum(measurement.steps for measurement in measurements)

@@ -113,7 +113,6 @@ def trace_learned(store: Store, engine: Engine, progress: Progress) -> None:
 
 def learn(
     store: Store,
-    settings: Settings,
     open_engine: OpenEngine,
     *,
     labels: int,
@@ -127,15 +126,16 @@ def learn(
         raise InvalidInput(f"labels must be at least 0, got {labels}")
     if tolerance is not None and not 0 < tolerance < np.inf:
         raise InvalidInput(f"the tolerance must be above 0, got {tolerance:g}")
+    settings = store.settings()
     if labels:
         collect_labels(store, open_engine, labels, progress)
     with store.writing():
         if lacks_features(store):
-            with open_engine(settings) as engine:
+            with open_engine(store) as engine:
                 add_missing_features(store, engine, progress)
         found = _learn(store, settings, tolerance, confidence, progress)
         if traces and untraced(store):
-            with open_engine(settings) as engine:
+            with open_engine(store) as engine:
                 trace_learned(store, engine, progress)
     return found
 

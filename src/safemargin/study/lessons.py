@@ -39,7 +39,8 @@ LABEL_SEQUENCES = 18
 LABEL_SEED = 2**31
 """Added to the study's seed: labels come from other games than the study's own."""
 
-OpenEngine = Callable[[Settings], AbstractContextManager[Engine]]
+OpenEngine = Callable[[Store], AbstractContextManager[Engine]]
+"""Starts workers for a study, or for its labels."""
 
 
 # -- cheap labels ------------------------------------------------------------------------------
@@ -92,10 +93,16 @@ def collect_labels(store: Store, open_engine: OpenEngine, count: int, progress: 
     assert labels is not None
     settings = Settings.from_mapping(labels.meta("settings"))
     try:
-        with labels.writing(), open_engine(settings) as engine:
-            labels.set_meta("target", {"natural": count, "spread": 0, "workers": engine.workers})
-            proxy = str(labels.meta("selection_proxy"))
-            collect(labels, engine, settings, proxy, natural=count, spread=0, progress=progress)
+        with labels.writing():
+            collect(
+                labels,
+                lambda: open_engine(labels),
+                settings,
+                str(labels.meta("selection_proxy")),
+                natural=count,
+                spread=0,
+                progress=progress,
+            )
     finally:
         labels.close()
 

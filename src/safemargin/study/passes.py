@@ -16,7 +16,7 @@ from safemargin.core.records import (
 )
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask
-from safemargin.errors import StudyIncomplete
+from safemargin.errors import DiagnosisWrong, StudyIncomplete
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
 
 
@@ -121,13 +121,21 @@ def measure_moments(
 ) -> Iterator[tuple[Moment, Measurement, float]]:
     """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds.
 
-    `keep_features` is given what the policy's network made of the observations before a moment.
+    DiagnosisWrong if a moment shows it. No further one is started then, but those before it are
+    finished: the error raised is that of the first such moment, however many workers there are.
     """
-    tasks = (
-        MomentTask(episode_of(moment.episode), moment, n_values, earlier_lives(moment, actions_of))
-        for moment, n_values in todo
-    )
-    for piece in engine.run(tasks):
+    started: list[Moment] = []
+    wrong: dict[Moment, DiagnosisWrong] = {}
+
+    def tasks() -> Iterator[MomentTask]:
+        for moment, n_values in todo:
+            if wrong:
+                return
+            started.append(moment)
+            earlier = earlier_lives(moment, actions_of)
+            yield MomentTask(episode_of(moment.episode), moment, n_values, earlier)
+
+    for piece in engine.run(tasks()):
         if isinstance(piece.result, list):
             raise TypeError("a moment task gave episodes")
         if isinstance(piece.result, MomentFeatures):
@@ -135,8 +143,13 @@ def measure_moments(
             continue
         if isinstance(piece.result, EpisodeFeatures):
             raise TypeError("a moment task gave the features of an episode")
-        moment, measurement = piece.result
-        yield moment, measurement, piece.seconds
+        moment, found = piece.result
+        if isinstance(found, DiagnosisWrong):
+            wrong[moment] = found
+        else:
+            yield moment, found, piece.seconds
+    if wrong:
+        raise next(wrong[moment] for moment in started if moment in wrong)
 
 
 def look_at_moments(

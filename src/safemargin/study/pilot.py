@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
@@ -44,6 +45,8 @@ class Pilot:
         The study is to have `wanted` moments of each phase, and already holds `done`; `scratch` is
         an empty one like it, for the pilot's own pieces.
         """
+        self.afresh = partial(Pilot, scratch, wanted, done, moments=moments)
+        """Makes another pilot with the same task."""
         self.scratch = scratch
         self.settings = settings = scratch.settings()
         self.done = done
@@ -80,6 +83,11 @@ class Pilot:
     def measured(self) -> set[EpisodeKey]:
         """The episodes whose moments are measured for every n."""
         return whole_moments(self.scratch.estimated(), self.settings.n_values)
+
+    @property
+    def drew(self) -> list[EpisodeKey]:
+        """The episodes in which the environment drew random numbers."""
+        return self.scratch.drew()
 
     def sample(self) -> dict[Piece, Cost]:
         """Return all costs, without unusual ones where there are enough others."""

@@ -18,10 +18,12 @@ from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Phase
 from safemargin.core.settings import Settings
 from safemargin.engines import EngineName, available_cores, check_engine
-from safemargin.errors import InvalidInput
+from safemargin.environments import Way
+from safemargin.environments.doctor.diagnosis import corrected
+from safemargin.errors import DiagnosisWrong, InvalidInput, StudyError
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.proxies import Proxy
-from safemargin.study.collection import check_collect
+from safemargin.study.collection import check_collect, refuse_draws
 from safemargin.study.costs import read_costs
 from safemargin.study.forecast import Forecast, Range, forecast
 from safemargin.study.pilot import Pilot
@@ -76,6 +78,7 @@ def plan_study(
     env_arguments: Mapping[str, Any] | None = None,
     scores: ScoreKind | None = None,
     proxies: Sequence[Proxy | str] = (),
+    way: Way | None = None,
     workers: int | None = None,
     engine: EngineName | None = None,
     address: str | None = None,
@@ -118,6 +121,7 @@ def plan_study(
                 env_arguments=env_arguments,
                 scores=scores,
                 proxies=proxies,
+                way=way,
                 progress=progress,
             )
         )
@@ -134,12 +138,28 @@ def plan_study(
             done,
             moments=max(MOMENTS, workers) if moments is None else moments,
         )
-        if pilot.todo:
-            with study.open_engine(engine, **options) as started:
-                workers = started.workers
-                pilot.run(started, seconds=seconds, progress=progress)
+        while pilot.todo:
+            try:
+                with study.open_engine(engine, **options) as started:
+                    workers = started.workers
+                    pilot.run(started, seconds=seconds, progress=progress)
+                refuse_draws(pilot.drew, study.diagnosis)
+                break
+            except DiagnosisWrong as wrong:
+                pilot = _again(study, pilot, wrong, existing)
         found = forecast(pilot.sample(), study.settings, wanted, done=done)
         return _cost_plan(study, pilot, found, workers, examined, existing)
+
+
+def _again(study: Study, pilot: Pilot, wrong: DiagnosisWrong, existing: Path | None) -> Pilot:
+    """Correct the diagnosis of the temporary study, and return a pilot that starts afresh."""
+    if existing is not None:
+        raise StudyError(
+            f"{wrong.cause}: `safemargin collect` will correct the study in {existing} and measure "
+            "everything again, so plan a new one (another -o)"
+        ) from None
+    study.store.correct_diagnosis(corrected(study.diagnosis, wrong))
+    return pilot.afresh()
 
 
 def _cost_plan(

@@ -45,6 +45,8 @@ from safemargin.study.schema import (
 )
 
 DATABASE = "study.db"
+DREW = "drew"
+"""The entry with the games that drew random numbers, while the study counts as deterministic."""
 
 
 class Store(StoreReader):
@@ -164,9 +166,27 @@ class Store(StoreReader):
         with self._transaction():
             self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
 
+    def correct_diagnosis(self, diagnosis: Mapping[str, Any]) -> None:
+        """Replace the diagnosis, and delete all that was measured under the former one."""
+        with self._transaction():
+            self._query(
+                "UPDATE meta SET value = ? WHERE name = 'diagnosis'", _dumps(dict(diagnosis))
+            )
+            self._query("DELETE FROM estimates")
+            self._query("DELETE FROM costs WHERE n > 0")
+
+    def drew(self) -> list[EpisodeKey]:
+        """Return the first episodes of the games that drew random numbers while they ran."""
+        return [EpisodeKey(*game) for game in self.meta(DREW) or ()]
+
     def add_episodes(self, episodes: Sequence[Episode], *, seconds: float) -> None:
         """Write the finished episodes of one game; writing them again changes nothing."""
+        drew = any(episode.drew for episode in episodes)
         with self._transaction():
+            if drew and self.meta("diagnosis")["environment_deterministic"]:
+                games = [*self.drew(), episodes[0].key]
+                text = _dumps([(key.phase, key.index) for key in games])
+                self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", DREW, text)
             for episode in episodes:
                 self._add_episode(episode, seconds=seconds / len(episodes))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
-from safemargin.environments import EnvironmentSpec
+from safemargin.environments import EnvironmentSpec, Way
 from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.lookup import Margins
@@ -66,28 +67,24 @@ class Study:
         scores: ScoreKind | None = None,
         normalize: Any = None,
         proxies: Sequence[Proxy | str] = (),
+        way: Way | None = None,
         progress: Progress | None = None,
     ) -> Study:
         """Make a new study, or open the one in `path` if it was made with the very same parts.
 
         `env` is for `EnvironmentSpec.parse`; `policy`, `scores` (as kind) and `normalize` are for
-        `load_policy`; `proxies` are recorded beside the built-in ones that apply. An environment
-        that the doctor finds unmeasurable raises NotMeasurable and leaves no study.
+        `load_policy`; `proxies` are recorded beside the built-in ones that apply; `way` is the only
+        one to try ("snapshot" or "replay"). An environment that the doctor finds unmeasurable
+        raises NotMeasurable and leaves no study.
         """
         folder = Path(path)
         if not isinstance(settings, Settings):
             settings = Settings.from_mapping(settings or {})
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
         loaded = load_policy(policy, kind=scores, normalize=normalize)
-        policy = normalized(policy, normalize)
+        policy, new = normalized(policy, normalize), not (folder / DATABASE).exists()
         entries = study_entries(
-            spec,
-            loaded,
-            policy,
-            settings,
-            proxies,
-            diagnose=not (folder / DATABASE).exists(),
-            progress=progress,
+            spec, loaded, policy, settings, proxies, diagnose=new, way=way, progress=progress
         )
         try:
             store = Store.create(folder, {**entries, SIGNATURE: signature(entries)})
@@ -191,20 +188,23 @@ class Study:
         Existing moments are kept; interrupt it at any time and call it again to resume. `workers`
         is their number, None for one per core; `engine` is where they run: "local", "processes" or
         "ray". The cluster's `address` and `gpus_per_worker` are for Ray. None of these changes the
-        result.
+        result. A diagnosis that turns out wrong is corrected with a warning (DiagnosisCorrected).
         """
         check_collect(natural, spread, workers)
         options: dict[str, Any] = {"workers": workers, "address": address}
         options["gpus_per_worker"] = gpus_per_worker
         check_engine(engine, **options)
-        with self.store.writing(), self.open_engine(engine, **options) as chosen:
+        with self.store.writing():
             if self._named is not None:
                 sign_again(self.store, self._named)
-            wanted = {"natural": natural, "spread": spread}
-            self.store.set_meta("target", {**wanted, "workers": chosen.workers})
-            progress = progress or Silence()
             collect(
-                self.store, chosen, self.settings, self.default_proxy, **wanted, progress=progress
+                self.store,
+                lambda: self.open_engine(engine, **options),
+                self.settings,
+                self.default_proxy,
+                natural=natural,
+                spread=spread,
+                progress=progress or Silence(),
             )
         return self.status()
 
@@ -217,7 +217,7 @@ class Study:
         traces: bool = True,
         engine: EngineName | None = None,
         progress: Progress | None = None,
-        **workers: Any,
+        **on: Any,
     ) -> Learned:
         """Learn a proxy from the measured moments, and store it as 'learned'.
 
@@ -225,15 +225,14 @@ class Study:
         games with few trials, for training only. Models are compared by the margins they grant at
         `tolerance` (None: three that tell moments apart). The proxy is stored only if it grants
         more than the others do. With `traces` it is then recorded along all episodes, as report,
-        explorer and simulations need it. The engine's options are those of `collect`.
+        explorer and simulations need it. `engine` and `on`: as in `collect`.
         """
-        check_engine(engine, **workers)
+        check_engine(engine, **on)
         self._enough(None)
         return learn(
             self.store,
-            self.settings,
-            lambda settings: contextlib.closing(
-                make_engine(self._parts.job(settings), engine, **workers)
+            lambda store: contextlib.closing(
+                make_engine(replace(self._parts, store=store).job(store.settings()), engine, **on)
             ),
             labels=labels,
             tolerance=tolerance,
