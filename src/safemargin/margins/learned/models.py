@@ -83,7 +83,8 @@ def fit_view(inputs: npt.NDArray[np.float32]) -> View:
         scale=scale,
         directions=directions,
         spreads=np.maximum(along.std(axis=0), 1e-6).astype(np.float32),
-        rest=float(across.mean()) if across.mean() > 1e-3 else 0.0,
+        # Next to nothing left is rounding, which says nothing about what is new.
+        rest=float(across.mean()) if across.mean() > 0.01 * ready.shape[1] else 0.0,
     )
 
 
@@ -141,7 +142,7 @@ def _ensemble(coordinates: Arrays, target: Floats, seed: int) -> list[list[Layer
         model = MLPRegressor(
             hidden_layer_sizes=HIDDEN,
             alpha=0.1,
-            batch_size=min(64, len(target)),
+            batch_size=min(64, int(0.8 * len(target))),
             early_stopping=True,
             validation_fraction=0.15,
             n_iter_no_change=8,
