@@ -164,6 +164,8 @@ def test_a_study_made_before_replays_its_moments(copy: Path) -> None:
     with reopened(copy) as study:
         study.learn(tolerance=0.2, traces=False, **ON_ONE_CORE)
         assert np.array_equal(study.tuples("learned").proxies, before)
+        with pytest.raises(StudyIncomplete, match="not recorded along 120 episodes"):
+            list(study.store.proxy_traces("learned"))
 
 
 def test_labels_train_but_are_never_part_of_the_study(copy: Path) -> None:

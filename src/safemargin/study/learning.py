@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.progress import Progress
-from safemargin.core.records import EpisodeKey, Floats, Tuples
+from safemargin.core.records import Floats, Tuples
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine
 from safemargin.errors import InvalidInput, StudyIncomplete
@@ -82,21 +82,13 @@ class Learned:
         return asdict(self)
 
 
-def untraced(store: Store) -> list[EpisodeKey]:
-    """Return the episodes along which the learned proxy is not recorded yet."""
-    if LEARNED not in store.meta("proxies"):
-        return []
-    known = {trace.key for trace in store.proxy_traces(LEARNED)}
-    return [key for key in store.episode_outlines() if key not in known]
-
-
 def trace_learned(store: Store, engine: Engine, progress: Progress) -> None:
     """Record the learned proxy at every step of all episodes, for pictures and simulations.
 
     The model has seen the moments in them: these values are never fitted to.
     """
     probe = stored_probe(store)
-    todo = untraced(store)
+    todo = store.untraced(LEARNED)
     progress.stage("traces", total=len(todo), done=0)
     if not probe.hidden_width:
         for key in todo:
@@ -134,7 +126,7 @@ def learn(
             with open_engine(store) as engine:
                 add_missing_features(store, engine, progress)
         found = _learn(store, settings, tolerance, confidence, progress)
-        if traces and untraced(store):
+        if traces and found.recipe is not None:
             with open_engine(store) as engine:
                 trace_learned(store, engine, progress)
     return found

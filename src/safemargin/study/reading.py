@@ -24,7 +24,7 @@ from safemargin.core.records import (
     Phase,
 )
 from safemargin.core.settings import Settings
-from safemargin.errors import StudyError
+from safemargin.errors import StudyError, StudyIncomplete
 from safemargin.margins.learned.probe import LEARNED
 from safemargin.study.blobs import unpack
 from safemargin.study.disk_faults import damaged, disk_faults
@@ -198,8 +198,19 @@ class StoreReader:
             raise StudyError(f"the study in {self.folder} has no episode {key}")
         return rows[0]
 
+    def untraced(self, proxy: str) -> list[EpisodeKey]:
+        """Return the episodes along which a proxy is not recorded."""
+        sql = "SELECT phase, episode, life FROM episodes EXCEPT "
+        sql += "SELECT phase, episode, life FROM episode_proxies WHERE proxy = ? ORDER BY 1, 2, 3"
+        return [key for key, _ in self._rows(sql, proxy)]
+
     def proxy_traces(self, proxy: str) -> Iterator[ProxyTrace]:
         """Yield one proxy along every episode, by phase, number and life."""
+        if proxy == LEARNED and (left := self.untraced(proxy)):
+            raise StudyIncomplete(
+                f"the learned proxy is not recorded along {len(left):,} episodes of the study in "
+                f"{self.folder}; run `safemargin learn {self.folder}` (without --no-traces)"
+            )
         for key, (values, step, steps, *others) in self._rows(
             "SELECT phase, episode, life, proxies, step, steps, seed, opening, total_reward, "
             "ended, fingerprint FROM episodes "

@@ -7,6 +7,7 @@ Moments labelled only for training never get a value here.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -151,8 +152,6 @@ def fold_of_groups(lessons: Lessons, folds: int, seed: int) -> npt.NDArray[np.in
 
 def available_recipes() -> tuple[Recipe, ...]:
     """Return the recipes whose library is installed."""
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("sklearn") is None:
         return tuple(recipe for recipe in RECIPES if recipe.model != "networks")
     return RECIPES
