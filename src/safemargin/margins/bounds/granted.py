@@ -165,9 +165,9 @@ class _Counts:
             inside = fifth[start:] == part
             in_part = granted_before[part] + np.cumsum(count[start:] * inside)
             bad_in_part = failed_before[part] + np.cumsum(bad[start:] * inside)
-            # Half a failure less than the share would be: a fifth is never left for one unlucky
-            # moment, and never with clearly more than its share.
-            good &= (bad_in_part - 0.5) <= risk * (in_part + 1)
+            # A fifth is entered only as far as enough moments there speak for it; half of what
+            # each n needs, since the moments granted that n speak for it, too.
+            good &= (in_part == 0) | (bad_in_part + 0.5 <= risk * (in_part + 1))
         ends = np.flatnonzero(good)
         return start + (int(ends[-1]) + 1 if len(ends) else 0)
 
