@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ import numpy as np
 from stored import Refused, StoredStudy
 
 import safemargin as sm
-from safemargin.core.files import written_whole
 from safemargin.core.records import Floats
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.learned.choosing import mean_margin, values_for_fold
@@ -173,9 +171,7 @@ def main() -> int:
             gather(options.gather, STUDIES / agents[0] / LESSONS_FILE)
         for agent in agents:
             found = Stored.read(STUDIES / agent / LESSONS_FILE).judge()
-            found["policy"] = StoredStudy(STUDIES / agent).about["policy"]["identity"]
-            with written_whole(STUDIES / agent / FILE) as target:
-                target.write_bytes((json.dumps(found, indent=1) + "\n").encode())
+            StoredStudy(STUDIES / agent).put_beside(FILE, found)
             show(agent, found)
     except (Refused, sm.SafemarginError) as error:
         print(f"learned.py: {error}", file=sys.stderr)
