@@ -5,7 +5,8 @@ SafemarginError
 │   ├── MissingExtra        an optional library is needed; the message is the line that installs it
 │   └── NoPictures          the environment cannot be made here, or draws nothing
 ├── EnvironmentFault        the environment broke its contract: NaN reward, an exception, …
-│   └── NotMeasurable       the doctor found no sound way to measure this environment
+│   ├── NotMeasurable       the doctor found no sound way to measure this environment
+│   └── DiagnosisWrong      measuring showed what the doctor had not seen
 ├── EngineFault             workers kept dying, or a cluster cannot be used
 ├── PolicyFault             the policy broke its contract: NaN scores, wrong shape, …
 ├── StudyError              a study on disk cannot serve the request
@@ -64,6 +65,23 @@ class EnvironmentFault(SafemarginError):
 
 class NotMeasurable(EnvironmentFault):
     """The doctor found no sound way to measure this environment."""
+
+
+class DiagnosisWrong(EnvironmentFault):
+    """Measuring showed what the doctor had not seen.
+
+    `cause` says what was seen, and `correction` holds the fields of the diagnosis that are wrong,
+    with the values that are right.
+    """
+
+    def __init__(self, cause: str, advice: str, **correction: Any) -> None:
+        super().__init__(f"{cause}; {advice}")
+        self.cause = cause
+        self.advice = advice
+        self.correction = correction
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(DiagnosisWrong, **self.correction), (self.cause, self.advice)
 
 
 class PolicyFault(SafemarginError):

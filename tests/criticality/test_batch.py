@@ -13,7 +13,7 @@ from safemargin.core.records import EpisodeKey, Floats, Measurement
 from safemargin.core.settings import Settings
 from safemargin.criticality.batch import Trial, TrialBatch
 from safemargin.criticality.coalescing import Rollout, StateIndex
-from safemargin.criticality.estimation import MomentMeasurer, Randomness, find_randomness
+from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.engines.base import Job, Worker
 from safemargin.environments import EnvironmentSpec, Snapshot, SnapshotSimulator, make_simulator
@@ -97,7 +97,9 @@ def measured(
     for world in worlds:
         world.reset(9)
     episode = runner.run_episode(KEY)
-    randomness = find_randomness(runner, runner.go_to(episode, step))
+    randomness = Randomness(
+        environment=table is SLIPPERY, policy=not runner.policy_actions.deterministic
+    )
     found = MomentMeasurer(runner, episode, step, randomness).measure(*chosen.n_values)
     assert [each.estimate.n for each in found] == list(chosen.n_values)
     return found

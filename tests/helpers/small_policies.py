@@ -222,3 +222,29 @@ def train_normalised(folder: Path) -> tuple[Any, Any]:
     env.training = False
     env.save(str(folder / "vecnormalize.pkl"))
     return model, env
+
+
+def write_careful_driver(path: Path) -> Path:
+    """A policy for `RiskyRoad` that never errs; only its hidden layer knows the risk."""
+    hidden = np.array([[1, -1, 0, 0], [0, 0, 1, -1]], np.float32)  # ±risk, ±noise
+    scores = np.zeros((4, 2), np.float32)
+    scores[2:, 0] = 1  # |noise|
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gemm", ["observation", "w1", "b1"], ["before"]),
+            helper.make_node("Relu", ["before"], ["seen"]),
+            helper.make_node("Gemm", ["seen", "w2", "b2"], ["logits"]),
+        ],
+        "careful",
+        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, ["batch", 2])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])],
+        [
+            numpy_helper.from_array(hidden, "w1"),
+            numpy_helper.from_array(np.zeros(4, np.float32), "b1"),
+            numpy_helper.from_array(scores, "w2"),
+            numpy_helper.from_array(np.array([1, 0], np.float32), "b2"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save_model(model, path)
+    return path

@@ -268,3 +268,43 @@ def make_drawn(render_mode: str | None = None) -> gym.Env[Any, Any]:
 
 def make_drawn_lives(render_mode: str | None = None) -> gym.Env[Any, Any]:
     return Lives(DrawnWorld(branching(40), starts=30, render_mode=render_mode), lives=3)
+
+
+class RiskyRoad(gym.Env[np.ndarray, int]):
+    """A road on which a mistake (action 1) costs the episode's risk, which the agent can see.
+
+    The agent's scores depend on the other number it sees, which means nothing: the spread of its
+    scores is blind to the risk. c_n is risk / 2 · (1 + γ + … + γ^(n−1)) away from the end.
+    """
+
+    LENGTH = 24
+
+    def __init__(self, *, visible: bool = True) -> None:
+        self.visible = visible
+        self.observation_space = gym.spaces.Box(-5, 5, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.risk, self.noise, self.step_number = 0.0, np.zeros(0), 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.risk = float(self.np_random.random() ** 3)
+        self.noise = self.np_random.normal(size=self.LENGTH + 1).clip(-5, 5)
+        self.step_number = 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> Any:
+        self.step_number += 1
+        ended = self.step_number == self.LENGTH
+        return self._observe(), -self.risk * int(action), ended, False, {}
+
+    def _observe(self) -> np.ndarray:
+        seen = self.risk if self.visible else 0.5
+        return np.array([seen, self.noise[self.step_number]], np.float32)
+
+
+def make_risky_road() -> RiskyRoad:
+    return RiskyRoad()
+
+
+def make_dark_road() -> RiskyRoad:
+    return RiskyRoad(visible=False)

@@ -26,7 +26,7 @@ from safemargin.core.records import Episode, EpisodeKey, Estimate, Measurement, 
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
 from safemargin.study.blobs import pack, unpack
 from safemargin.study.folders import put_in_place
-from safemargin.study.store import DATABASE, ENTRIES, Store
+from safemargin.study.store import DATABASE, Store
 
 KEY = EpisodeKey("natural", 7)
 
@@ -48,8 +48,25 @@ def an_episode(steps: int = 5) -> Episode:
 
 
 def a_measurement(n: int) -> Measurement:
-    estimate = Estimate(n, 0.1 + n, 0.25, 3, False, 1.5, True)
-    return Measurement(estimate, np.array([1.0, 2.0, 4.0]), np.array([1.5]), steps=99)
+    """The losses are n − 1, n and n + 1, so their half-width is t / √3."""
+    estimate = Estimate(n, float(n), 4.302653 / 3**0.5, 3, False, 1.5, False)
+    return Measurement(estimate, np.array([2.5, 1.5, 0.5]) - n, np.array([1.5]), steps=99)
+
+
+ENTRIES_OF_A_STUDY: dict[str, Any] = {
+    "environment": {"name": "e", "arguments": {}, "identity": "sha256:1", "spec": None},
+    "policy": {"description": "p", "identity": "sha256:2", "kind": "q", "source": None},
+    "settings": {"n_values": [1, 4], "trials": 3},
+    "proxies": ["plain", "by_n"],
+    "extra_proxies": [],
+    "selection_proxy": "plain",
+    "diagnosis": {
+        "way": "snapshot",
+        "environment_deterministic": True,
+        "policy_deterministic": True,
+        "findings": [],
+    },
+}
 
 
 COUNT = """
@@ -66,8 +83,7 @@ except StudyError as error:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    meta = dict.fromkeys(ENTRIES, "something")
-    return Store.create(tmp_path / "study", {**meta, "settings": {"n_values": [1, 4]}})
+    return Store.create(tmp_path / "study", ENTRIES_OF_A_STUDY)
 
 
 @given(
@@ -131,16 +147,16 @@ def test_tuples_can_be_read_with_plain_sql(store: Store) -> None:
     ).fetchall()
     by_n, once = episode.proxies["by_n"][3], episode.proxies["plain"][3]
     assert rows == [
-        ("natural", 7, 0, 3, "by_n", by_n[0], 1, 1.1, 3, 1),
-        ("natural", 7, 0, 3, "by_n", by_n[1], 4, 4.1, 3, 1),
-        ("natural", 7, 0, 3, "plain", once, 1, 1.1, 3, 1),
-        ("natural", 7, 0, 3, "plain", once, 4, 4.1, 3, 1),
+        ("natural", 7, 0, 3, "by_n", by_n[0], 1, 1.0, 3, 0),
+        ("natural", 7, 0, 3, "by_n", by_n[1], 4, 4.0, 3, 0),
+        ("natural", 7, 0, 3, "plain", once, 1, 1.0, 3, 0),
+        ("natural", 7, 0, 3, "plain", once, 4, 4.0, 3, 0),
     ]
     assert store.moments() == [Moment(KEY, 3)]
     assert store.estimated() == {(KEY, 1), (KEY, 4)}
     back = store.measurements(KEY)[1]
     assert back.estimate == a_measurement(4).estimate
-    assert back.perturbed.tolist() == [1.0, 2.0, 4.0]
+    assert back.perturbed.tolist() == [-1.5, -2.5, -3.5]
     assert back.steps == 99
 
 
@@ -186,7 +202,7 @@ def make_studies(folder: Path, who: int, barrier: Any, reports: Any) -> None:
     """Be one of several that make the same studies at the same moments."""
     for number in range(ROUNDS):
         barrier.wait(60)
-        entries = {**dict.fromkeys(ENTRIES, ""), "who": who}
+        entries = {**ENTRIES_OF_A_STUDY, "who": who}
         try:
             with contextlib.closing(Store.create(folder / str(number), entries)) as made:
                 made.set_meta("went on", True)
@@ -230,7 +246,7 @@ def test_a_disk_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    Store.create(tmp_path / "study", dict.fromkeys(ENTRIES, "")).close()
+    Store.create(tmp_path / "study", ENTRIES_OF_A_STUDY).close()
     assert [path.name for path in (tmp_path / "study").iterdir()] == [DATABASE]
     draft, taken = tmp_path / "draft", tmp_path / "study" / DATABASE
     draft.touch()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -19,6 +19,7 @@ def fit(
     *,
     output: options.Output = Path("margins.json"),
     fit: options.FitOptions = options.FitOptions(),
+    promise: options.Promise = "bound",
     tolerance: options.Numbers | None = None,
     as_json: options.Json = False,
 ) -> None:
@@ -27,16 +28,18 @@ def fit(
     For example:
 
         safemargin fit runs/pong -o margins.json --confidence 0.95 --tolerance 0.5,1
+        safemargin fit runs/pong --proxy learned --promise margin --tolerance 0.5
 
     Args:
         output: the file to write; an older one is replaced
-        tolerance: the rows of the table that is printed, in reward units
+        tolerance: the losses you accept, in reward units: the rows of the table that is printed,
+            and with --promise margin the only ones at which a margin is granted
     """
     from safemargin.cli.console import print_margins, study_to_judge
 
     _check_tolerances(tolerance)
     with study_to_judge(study) as opened:
-        margins = opened.fit(**vars(fit))
+        margins = opened.fit(**vars(fit), **_promised(promise, tolerance))
         margins.save(output)
     for note in () if margins.bound.unbounded else margins.notes:
         options.print_note(note)
@@ -96,6 +99,7 @@ def validate(
     /,
     *,
     fit: options.FitOptions = options.FitOptions(),
+    promise: options.Promise = "bound",
     tolerance: options.Numbers | None = None,
     as_json: options.Json = False,
 ) -> None:
@@ -109,7 +113,7 @@ def validate(
 
     _check_tolerances(tolerance)
     with study_to_judge(study) as opened:
-        validation = opened.validate(**vars(fit), tolerances=tolerance)
+        validation = opened.validate(**vars(fit), promise=promise, tolerances=tolerance)
     options.print_answer(validation, print_validation, as_json=as_json)
 
 
@@ -146,6 +150,11 @@ def compare(
             confidence, tolerances=tolerance, proxies=proxy, estimand=estimand, progress=progress
         )
     options.print_answer(comparison, print_comparison, as_json=as_json)
+
+
+def _promised(promise: str, tolerances: list[float] | None) -> dict[str, Any]:
+    """Return the options of a fit that keeps a promise."""
+    return {"promise": promise} | ({"tolerances": tolerances or ()} if promise == "margin" else {})
 
 
 def _check_tolerances(tolerances: list[float] | None) -> None:

@@ -121,6 +121,13 @@ Estimand = Annotated[
     Literal["mean", "single-run"],
     Parameter(help="whose loss is bounded: the mean at a moment, or that of a single run"),
 ]
+Promise = Annotated[
+    Literal["bound", "margin"],
+    Parameter(
+        help="bound: the loss stays under a bound, at any tolerance; margin: at the --tolerance "
+        "you name, of the moments that are granted a margin at most 1 − β fail, which grants more"
+    ),
+]
 Confidence = Annotated[float, Parameter(help="β, the confidence of the margins")]
 
 
@@ -133,7 +140,8 @@ class FitOptions:
     method: str = "calibrated"
     """calibrated, isotonic, boosted, tolerance or paper"""
     proxy: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """the proxy to fit on (default: the one that the moments were spread over)"""
+    """the proxy to fit on (default: the one that the moments were spread over); `learned` once
+    `safemargin learn` has made it"""
     estimand: Estimand = "mean"
 
 

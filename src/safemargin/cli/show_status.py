@@ -9,6 +9,7 @@ from safemargin.core.text import counted, duration
 from safemargin.criticality.coalescing import BYTES_PER_STATE
 from safemargin.margins.bounds.conformal import moments_needed
 from safemargin.study.plays import describe_plays
+from safemargin.study.rare_losses import describe_rare_losses
 from safemargin.study.study import Study
 
 CONFIDENCES = (0.9, 0.95, 0.99, 0.999)
@@ -54,6 +55,9 @@ def show_status(study: Study, *, as_json: bool) -> None:
             f"             {status.without_spread:,} sampled ones saw no spread at all: a loss "
             "too rare for that many trials may have been missed"
         )
+    rare_losses = describe_rare_losses(status.spread, status.resting_on_few)
+    if rare_losses:
+        print(f"half-widths  {rare_losses}")
     if status.capped:
         print(
             f"capped       {counted(status.capped, 'estimate')} reached "

@@ -1,11 +1,11 @@
-"""The commands that measure: doctor, collect, status."""
+"""The commands that measure and learn: doctor, collect, learn, status."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -17,6 +17,9 @@ from safemargin.core.settings import (
     TrialPlan,  # noqa: F401 (the type of an option is looked up in this module)
 )
 from safemargin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from safemargin.study.learning import Learned
 
 Environment = Annotated[
     str,
@@ -42,6 +45,7 @@ def doctor(
     seed: int = 0,
     opening: Annotated[int, Parameter(metavar="K")] = 0,
     action_choice: ActionChoice = "greedy",
+    way: Literal["snapshot", "replay"] | None = None,
     as_json: options.Json = False,
 ) -> int:
     """Check whether and how an environment can be measured, or why it cannot.
@@ -56,6 +60,7 @@ def doctor(
         seed: random seed of the experiments
         opening: start episodes with up to K random actions
         action_choice: how the policy acts
+        way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
     from safemargin.environments import EnvironmentSpec
 
@@ -65,7 +70,7 @@ def doctor(
         loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
     settings = Settings(opening=opening, action_choice=action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
-    diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, progress=note)
+    diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)
     if as_json:
         options.print_json(diagnosis.to_dict())
     else:
@@ -129,6 +134,7 @@ def collect(
     natural: int = 500,
     spread: int = 500,
     proxy: Annotated[tuple[str, ...], Parameter(metavar="FILE.PY:NAME")] = (),
+    way: Literal["snapshot", "replay"] | None = None,
     made_with: options.EnvironmentOptions = options.EnvironmentOptions(),
     engine: EngineOptions = EngineOptions(),
     plan: PlanOptions = PlanOptions(),
@@ -156,6 +162,8 @@ def collect(
             19 of them, of 0.99 99, of 0.999 999, and are sharper with 25 times as many
         spread: moments spread over proxy values
         proxy: record a proxy of your own besides the built-in ones; may be repeated
+        way: the only way back to a moment (default: snapshot, and replay as soon as that fails);
+            fixed once a study exists
     """
     from safemargin.cli.console import ProgressBar
     from safemargin.cli.show_status import show_status
@@ -178,6 +186,7 @@ def collect(
         "env_arguments": made_with.arguments,
         "scores": made_with.scores,
         "proxies": proxy,
+        "way": way,
     }
     size: dict[str, Any] = {"natural": natural, "spread": spread, **vars(engine)}
     policy = made_with.policy(policy)
@@ -205,6 +214,60 @@ def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:
         found = sm.plan_study(*where, **size, progress=progress)
     options.print_answer(found, print_plan, as_json=as_json)
     return options.INTERRUPTED if found.interrupted else options.OK
+
+
+@options.app.command(group=options.MEASURE)
+def learn(
+    study: options.StudyFolder,
+    /,
+    *,
+    labels: int = 0,
+    tolerance: float | None = None,
+    confidence: options.Confidence = 0.95,
+    no_traces: bool = False,
+    engine: EngineOptions = EngineOptions(),
+    as_json: options.Json = False,
+) -> None:
+    """Learn a proxy from a study's own measurements; afterwards it is called `learned`.
+
+    A small model learns from the policy's last hidden layer, its scores and a short history of
+    both how much random actions cost. Every moment of the study gets its value from models that
+    have not seen it or the play around it, so that bounds and validation stay honest. The proxy is
+    stored only if it grants more than the others do. Use it with `fit --proxy learned`.
+
+    For example:
+
+        safemargin learn runs/pong
+        safemargin learn runs/beamrider --labels 5000 --tolerance 0.5
+
+    Args:
+        labels: first collect cheap labels until there are this many: natural moments of other
+            games with a few trials each, for training only
+        tolerance: the loss at which models are compared (default: three that tell moments apart)
+        no_traces: do not replay all episodes to record the proxy along them; fit, validate and
+            compare need only the moments, but report, explorer and simulations need the episodes
+    """
+    from safemargin.cli.console import ProgressBar, study_to_judge
+
+    with study_to_judge(study) as opened, ProgressBar() as progress:
+        found = opened.learn(
+            labels=labels,
+            tolerance=tolerance,
+            confidence=confidence,
+            traces=not no_traces,
+            **vars(engine),
+            progress=progress,
+        )
+    options.print_answer(found, _print_learned, as_json=as_json)
+
+
+def _print_learned(found: Learned) -> None:
+    lessons = f"{found.moments:,} moments" + f" and {found.labels:,} labels" * (found.labels > 0)
+    print(f"learned from {lessons}: {found.recipe or 'no better proxy'}")
+    print(found)
+    print("mean share of what perfect knowledge grants, on moments not seen:")
+    for name, share in sorted(found.shares.items(), key=lambda item: -item[1]):
+        print(f"  {share:5.0%}  {name}")
 
 
 @options.app.command(group=options.MEASURE)

@@ -86,6 +86,8 @@ class Episode:
     """Ended by the environment's own time limit."""
     cut: bool
     """Ended by `max_episode_steps`: what would have followed is unknown."""
+    drew: bool = False
+    """Whether the environment drew random numbers; known only for an episode that was just run."""
 
     @property
     def steps(self) -> int:
@@ -112,6 +114,22 @@ class Moment:
 
     episode: EpisodeKey
     step: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MomentFeatures:
+    """What the policy's network made of the last observations before a moment."""
+
+    moment: Moment
+    hidden: npt.NDArray[np.float32]  # [lags, width] the last hidden layer, then a value if any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeFeatures:
+    """What the policy's network made of every observation of an episode."""
+
+    key: EpisodeKey
+    hidden: npt.NDArray[np.float32]  # [steps, width]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ TrialPlan = Literal["fixed", "paper", "rule-of-three", "anytime"]
 _LEAST = {
     "min_trials": 2,
     "trials": 2,
+    "max_enumerated": 0,
     "opening": 0,
     "exclude_last": 0,
     "max_episode_steps": 1,
@@ -48,7 +49,10 @@ class Settings:
     """How many trials a moment gets: a fixed number, or until the mean is known well enough."""
     trials: int = 48
     """With the plan `fixed`: this many for each n, or every action sequence once where there are
-    no more than this, or than 100."""
+    no more than this, or than `max_enumerated`."""
+    max_enumerated: int = 100
+    """With the plan `fixed`: up to this many action sequences are all taken once. Many of them soon
+    reach the same states, so they often cost no more than ten random ones."""
     sampling_error: float = 0.2
     """ε̂_sampling, in reward units: the other plans stop once the half-width is at most this."""
     sampling_confidence: float = 0.95
@@ -131,10 +135,11 @@ class Settings:
                     "trial_plan='paper'",
                 )
         else:
-            _require(
-                self.trials == Settings.trials,
-                f"trials has a meaning only with trial_plan='fixed', not {plan!r}",
-            )
+            for name in ("trials", "max_enumerated"):
+                _require(
+                    getattr(self, name) == getattr(Settings, name),
+                    f"{name} has a meaning only with trial_plan='fixed', not {plan!r}",
+                )
         if largest is None:
             _require(
                 plan not in ("rule-of-three", "anytime"),

@@ -185,6 +185,8 @@ class TrialBatch:
         rollout.rewards.append(step.reward)
         ended = step.terminated or step.truncated
         rollout.finished = ended or len(rollout.rewards) >= self._horizon
+        if rollout.finished and slot.trial.streams.environment is None:
+            rollout.drew = self._point.drew_in(slot.simulator)
 
 
 def action_returns(

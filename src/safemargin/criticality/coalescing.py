@@ -41,6 +41,8 @@ class Rollout:
     followers: int = 0
     abandoned: bool = False
     """Whether it was stopped before its end."""
+    drew: bool = False
+    """Whether the environment drew random numbers; known once it is finished."""
 
     @property
     def over(self) -> bool:

@@ -13,12 +13,12 @@ from safemargin.core.records import Array, Episode, EpisodeKey, Estimate, Floats
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
-from safemargin.criticality.coalescing import StateIndex
+from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.plans import Plan, Planner
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.criticality.stopping import StoppingRule
-from safemargin.environments import EnvironmentSpec, make_simulator
-from safemargin.errors import EnvironmentFault, InvalidInput, NotMeasurable
+from safemargin.environments import EnvironmentSpec, Way, make_simulator
+from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 
@@ -67,6 +67,10 @@ class _Series:
 
 class MomentMeasurer:
     """Estimates c*(t, n) for any n at one moment of one recorded episode.
+
+    While the environment counts as deterministic, the random generators are watched in the recorded
+    episode and in every trial that counts; DiagnosisWrong if one of them is used, or if a snapshot
+    turns out to leave something out.
 
     Trial j draws the same random actions for every n (see `plans`) and, where something else is
     random, the same noise as the j-th unperturbed trial. This makes differences between n, and
@@ -208,13 +212,32 @@ class MomentMeasurer:
     def _prove(self, steps: int, state_index: StateIndex | None = None) -> None:
         """Raise EnvironmentFault unless the restored state repeats the recorded episode."""
         self.overhead += min(self.episode.steps - self.step, steps)
-        if not self.runner.repeats(
+        rollout = self.runner.repeats(
             self.point, self.episode, self.step, steps=steps, state_index=state_index
-        ):
-            raise EnvironmentFault(
+        )
+        if rollout is None:
+            raise self._hidden_state(
                 f"a rollout from the restored state at step {self.step} of episode "
                 f"{self.episode.key} did not repeat the recorded episode: the environment hides "
-                "state from its snapshot; run the doctor on it"
+                "state from its snapshot",
+                "run the doctor on it",
+            )
+        self._refuse_draws(rollout, "under the policy")
+
+    def _hidden_state(self, cause: str, advice: str) -> EnvironmentFault:
+        """Make the error for a rollout that does not repeat itself; replay may put it right."""
+        if self.runner.simulator.way == "snapshot":
+            return DiagnosisWrong(cause, advice, way="replay")
+        return EnvironmentFault(f"{cause}; {advice}")
+
+    def _refuse_draws(self, rollout: Rollout, when: str) -> None:
+        """Raise DiagnosisWrong if random numbers were drawn in a deterministic environment."""
+        if rollout.last.drew and not self.randomness.environment:
+            raise DiagnosisWrong(
+                f"after step {self.step} of episode {self.episode.key} the environment drew random "
+                f"numbers {when}, although it was found to be deterministic",
+                "it has to be measured as random",
+                environment_deterministic=False,
             )
 
     @property
@@ -246,11 +269,11 @@ class MomentMeasurer:
             batch.run([trial])
             self.overhead += trial.steps
             if self._return(trial) != returns[number]:
-                raise EnvironmentFault(
+                raise self._hidden_state(
                     f"a trial at step {self.step} of episode {self.episode.key} gives another "
                     "return in an environment that other trials have not touched: the environment "
-                    "hides state that only mistakes reach; run the doctor on it, and see "
-                    "register_state"
+                    "hides state that only mistakes reach",
+                    "run the doctor on it, and see register_state",
                 )
             simulator.reset(self.episode.seed)
 
@@ -261,6 +284,7 @@ class MomentMeasurer:
     def _return(self, trial: Trial) -> float:
         """Return the discounted return of a complete trial, computed once."""
         if trial.discounted is None:
+            self._refuse_draws(trial.rollout, f"in a trial with {len(trial.uniforms)} mistakes")
             trial.discounted = self.runner.discounted(trial.rollout.all_rewards())
         return trial.discounted
 
@@ -289,12 +313,15 @@ def true_criticality(
     seed: int = 0,
     settings: Settings | None = None,
     scores: ScoreKind | None = None,
+    way: Way | None = None,
 ) -> list[Estimate]:
     """Estimate the criticality of one step of the episode that starts from `seed` (Algorithm 1).
 
-    Whether the environment can be saved and restored, and whether it is deterministic, is checked
-    at that step by comparing a restored run with the uninterrupted one. Where saving fails, the
-    episode is replayed from its start instead; where that fails too, EnvironmentFault is raised.
+    The environment is taken as deterministic until it draws a random number, in the episode or in
+    any trial; then everything is measured again as random. `way` is how to get back to the step:
+    "snapshot" or "replay". By default that is a snapshot, unless a restored run differs from the
+    uninterrupted one, or a trial from its repetition; then the episode is replayed from its start.
+    EnvironmentFault if that differs too.
     """
     n_values = list(np.atleast_1d(n).tolist())
     if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
@@ -304,36 +331,25 @@ def true_criticality(
     loaded = load_policy(policy, kind=scores)
     live = EnvironmentSpec.parse(env if isinstance(env, str) else lambda: env).make()
     loaded.check(live)
-    key = EpisodeKey("natural", seed)
-    for way in ("snapshot", "replay"):
-        runner = Runner(make_simulator(live, way=way), loaded, settings)
-        episode = runner.run_episode(key, seed=seed)
+    found: dict[str, Any] = {"way": way or "snapshot", "environment_deterministic": True}
+    while True:
+        runner = Runner(make_simulator(live, way=found["way"]), loaded, settings)
+        episode = runner.run_episode(EpisodeKey("natural", seed), seed=seed)
         if not 0 <= step < episode.steps:
             raise InvalidInput(
                 f"step {step} lies outside the episode of {episode.steps} steps from seed {seed}"
             )
+        randomness = Randomness(
+            environment=not found["environment_deterministic"],
+            policy=not runner.policy_actions.deterministic,
+        )
         try:
-            point = runner.go_to(episode, step)
-            randomness = find_randomness(runner, point)
             measurer = MomentMeasurer(runner, episode, step, randomness, repeat_every_n=True)
             return [measurement.estimate for measurement in measurer.measure(*n_values)]
-        except EnvironmentFault:
-            if way == "replay":
+        except EnvironmentFault as fault:
+            correction = {"way": "replay"}
+            if isinstance(fault, DiagnosisWrong):
+                correction = fault.correction
+            if "way" in correction and (way is not None or found["way"] == "replay"):
                 raise
-    raise NotMeasurable("no way to return to a step of this environment was found")
-
-
-def find_randomness(runner: Runner, point: Point) -> Randomness:
-    """Find out whether the environment, and the policy's choice, draw random numbers."""
-    simulator, settings = runner.simulator, runner.settings
-    actions = stream(settings.seed, Purpose.DOCTOR)
-    batch = TrialBatch(runner, point, simulators=[simulator])
-    draws = False
-    for length in (0, *settings.n_values):
-        uniforms = actions.random((length, runner.random_actions.width))
-        simulator.restore(point.snapshot)
-        before = simulator.random_state()
-        trial = Trial(uniforms, Streams(policy=actions))
-        batch.run([trial])
-        draws = draws or simulator.random_state() != before
-    return Randomness(environment=draws, policy=not runner.policy_actions.deterministic)
+            found |= correction

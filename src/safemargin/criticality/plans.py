@@ -27,12 +27,6 @@ from safemargin.criticality.stopping import (
 )
 from safemargin.policies.actions import Mask, RandomActions
 
-MAX_ENUMERATED = 100
-"""Up to this many action sequences are all taken once, where nothing else is random.
-
-Many of them soon reach the same states, so they often cost no more than ten random ones.
-"""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -92,7 +86,9 @@ class Planner:
             return self._one_action.plan(1)
         settings = self.settings
         if settings.trial_plan == "fixed":
-            if self.actions is not None and self.actions**n <= max(settings.trials, MAX_ENUMERATED):
+            if self.actions is not None and self.actions**n <= max(
+                settings.trials, settings.max_enumerated
+            ):
                 sequences = list(product(range(self.actions), repeat=n))
 
                 def every(trial: int) -> Floats:

@@ -23,6 +23,7 @@ from safemargin.errors import EnvironmentFault
 from safemargin.policies.actions import PolicyActions, RandomActions
 from safemargin.policies.base import Memory, Policy, batch_of
 from safemargin.policies.batching import ask
+from safemargin.policies.features import LAGS, with_value
 from safemargin.policies.proxies import Proxy, proxy_at, proxy_values
 
 
@@ -32,6 +33,14 @@ class Point:
 
     snapshot: Snapshot
     memory: Memory
+    hidden: npt.NDArray[np.float32] | None = None  # [lags, width]
+    """The policy's hidden layer here and a few steps before (`LAGS`); None if it shows none."""
+    random_state: bytes | None = None
+    """The digest of all random generators; None where nobody asks whether they are used."""
+
+    def drew_in(self, simulator: Simulator) -> bool:
+        """Whether a rollout from here has used a random generator of the environment."""
+        return self.random_state is not None and simulator.random_state() != self.random_state
 
 
 class Runner:
@@ -88,6 +97,7 @@ class Runner:
         rewards: list[float] = []
         scores: list[npt.NDArray[np.float32]] = []
 
+        before = simulator.random_state()
         memory = self.policy.initial_memory(1)
         terminated = truncated = False
         while not (terminated or truncated) and len(rewards) < settings.max_episode_steps:
@@ -135,6 +145,7 @@ class Runner:
             terminated=terminated,
             truncated=truncated and not terminated,
             cut=not (terminated or truncated),
+            drew=simulator.random_state() != before,
         )
 
     def go_to(self, episode: Episode, step: int, earlier_lives: Sequence[Array] = ()) -> Point:
@@ -144,7 +155,7 @@ class Runner:
         EnvironmentFault if the replay does not give the recorded rewards and scores.
         """
         memory = self.policy.initial_memory(1)
-        unwatched = sum(map(len, earlier_lives)) + step - self.simulator.looks_back
+        unwatched = sum(map(len, earlier_lives)) + step - self.simulator.looks_back - max(LAGS)
         replay = Replay(
             self.simulator,
             episode,
@@ -153,14 +164,42 @@ class Runner:
             unwatched=unwatched if memory is None else 0,
         )
         observation = replay.begin()
-        for _ in range(step):
+        at = [max(step - lag, 0) for lag in LAGS]
+        hidden: dict[int, npt.NDArray[np.float32]] = {}
+        for position in range(step):
+            if position in at:
+                hidden[position] = self._hidden(observation, memory)
             if memory is not None:
                 _, memory = self._scores(observation, memory)
             observation = replay.advance().observation
         row, _ = self._scores(observation, memory)
         if not np.array_equal(row, episode.scores[step]):
             raise _diverged(episode, step)
-        return Point(self.simulator.save(), memory)
+        hidden[step] = self._hidden(observation, memory)
+        seen = np.stack([hidden[position] for position in at])
+        return Point(
+            self.simulator.save(),
+            memory,
+            seen if seen.size else None,
+            self.simulator.random_state(),
+        )
+
+    def hidden_along(
+        self, episode: Episode, earlier_lives: Sequence[Array] = ()
+    ) -> npt.NDArray[np.float32]:
+        """Replay an episode; return the policy's hidden layer (and value) at each step."""
+        diverged = partial(_diverged, episode)
+        replay = Replay(self.simulator, episode, earlier_lives, diverged, unwatched=0)
+        observation, memory = replay.begin(), self.policy.initial_memory(1)
+        rows = []
+        for step in range(episode.steps):
+            found = self.policy.features(batch_of([observation]), memory)
+            if not np.array_equal(found.scores[0], episode.scores[step]):
+                raise _diverged(episode, step)
+            memory = found.memory
+            rows.append(with_value(found)[0])
+            observation = replay.advance().observation
+        return np.stack(rows)
 
     def repeats(
         self,
@@ -170,8 +209,8 @@ class Runner:
         *,
         steps: int | None = None,
         state_index: StateIndex | None = None,
-    ) -> bool:
-        """Whether the recorded actions, taken from the restored point, give what was recorded.
+    ) -> Rollout | None:
+        """Take the recorded actions from the restored point; None if they lead elsewhere.
 
         Compares rewards, ends and the policy's scores over `steps`, by default up to the horizon:
         the proof that the snapshot holds all of the state, whatever happened after it was taken.
@@ -196,10 +235,11 @@ class Runner:
                 or ended != should_end
                 or not np.array_equal(row, episode.scores[position])
             ):
-                return False
+                return None
             observation = taken.observation
         rollout.finished = True
-        return True
+        rollout.drew = point.drew_in(simulator)
+        return rollout
 
     def leave(self, point: Point, uniforms: Floats) -> int:
         """Take random actions from the point, to disturb hidden state; return their number."""
@@ -264,6 +304,9 @@ class Runner:
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
         scores, memory = ask(self.policy, batch_of([observation]), memory)
         return scores[0], memory
+
+    def _hidden(self, observation: Any, memory: Memory) -> npt.NDArray[np.float32]:
+        return np.asarray(with_value(self.policy.features(batch_of([observation]), memory))[0])
 
 
 def _diverged(episode: Episode, step: int) -> EnvironmentFault:

@@ -78,7 +78,8 @@ class StudentRule(StoppingRule):
     """The paper's rule (§ III-A.3): t_α · stdev* / √N ≤ ε̂_sampling, from N_min trials on.
 
     For rare large losses it may stop too early: after N_min trials that all lost nothing the
-    half-width is 0. `minimum` raises N_min.
+    half-width is 0, and after a few that lost too little it is too narrow. `minimum` raises N_min,
+    which makes this rarer; the half-width stays Student's.
     """
 
     def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
@@ -138,7 +139,8 @@ def rule_of_three_minimum(settings: Settings) -> int:
     """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: no loss in this many trials means a mean below ε̂.
 
     If a loss of R has the chance ε̂/R, all of N trials miss it with probability
-    (1 − ε̂/R)^N ≤ exp(−N ε̂/R) = 1 − α.
+    (1 − ε̂/R)^N ≤ exp(−N ε̂/R) = 1 − α. So what is sure is that a loss is seen, and not that the
+    half-width holds: for rare losses it covers a few points less than α.
     """
     if settings.largest_loss is None:
         raise InvalidInput("the rule of three needs largest_loss")

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from safemargin.engines.base import (
     Engine,
     EpisodeTask,
+    FeaturesTask,
     Job,
     MomentTask,
     Piece,
@@ -26,6 +27,7 @@ __all__ = [
     "Engine",
     "EngineName",
     "EpisodeTask",
+    "FeaturesTask",
     "Job",
     "LocalEngine",
     "MomentTask",

@@ -12,11 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Moment
+from safemargin.core.records import (
+    Array,
+    Episode,
+    EpisodeFeatures,
+    EpisodeKey,
+    Measurement,
+    Moment,
+    MomentFeatures,
+)
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
+from safemargin.errors import DiagnosisWrong
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy
 
@@ -56,14 +65,33 @@ class MomentTask:
     """The actions of the earlier lives of the same game."""
 
 
-Task = EpisodeTask | MomentTask
+@dataclass(frozen=True, slots=True)
+class FeaturesTask:
+    """Look at a moment again, or at a whole episode: what the policy's network makes of it."""
+
+    episode: Episode
+    moment: Moment | None
+    """None: every step of the episode."""
+    earlier_lives: tuple[Array, ...] = ()
+
+
+Task = EpisodeTask | MomentTask | FeaturesTask
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A finished part of a task: the episodes of a game, or a moment measured for one n."""
+    """A finished part of a task: the episodes of a game, or what was found out at a moment.
 
-    result: list[Episode] | tuple[Moment, Measurement]
+    A moment that shows that the job's `way` or `randomness` is wrong gives that error instead, so
+    that the tasks before it can still be finished.
+    """
+
+    result: (
+        list[Episode]
+        | tuple[Moment, Measurement | DiagnosisWrong]
+        | MomentFeatures
+        | EpisodeFeatures
+    )
     seconds: float
 
 
@@ -100,19 +128,39 @@ class Worker:
         if isinstance(task, EpisodeTask):
             yield Piece(self.runner.run_game(task.key), time.perf_counter() - began)
             return
-        measurer = MomentMeasurer(
-            self.runner,
-            task.episode,
-            task.moment.step,
-            self.randomness,
-            earlier_lives=task.earlier_lives,
-        )
-        measurements = measurer.measure(*task.n_values)
+        if isinstance(task, FeaturesTask):
+            for found in self._features(task):
+                yield Piece(found, time.perf_counter() - began)
+            return
+        try:
+            measurer = MomentMeasurer(
+                self.runner,
+                task.episode,
+                task.moment.step,
+                self.randomness,
+                earlier_lives=task.earlier_lives,
+            )
+            if measurer.point.hidden is not None:
+                yield Piece(MomentFeatures(task.moment, measurer.point.hidden), 0.0)
+            measurements = measurer.measure(*task.n_values)
+        except DiagnosisWrong as wrong:
+            yield Piece((task.moment, wrong), time.perf_counter() - began)
+            return
         # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began
         steps = sum(measurement.steps for measurement in measurements)
         for measurement in measurements:
             yield Piece((task.moment, measurement), seconds * measurement.steps / max(steps, 1))
+
+    def _features(self, task: FeaturesTask) -> Iterator[MomentFeatures | EpisodeFeatures]:
+        episode, moment = task.episode, task.moment
+        if moment is None:
+            hidden = self.runner.hidden_along(episode, task.earlier_lives)
+            yield EpisodeFeatures(episode.key, hidden)
+            return
+        point = self.runner.go_to(episode, moment.step, task.earlier_lives)
+        if point.hidden is not None:
+            yield MomentFeatures(moment, point.hidden)
 
     def close(self) -> None:
         """Close the environments."""

@@ -161,6 +161,9 @@ class AtariSimulator(Simulator):
         self._frames, self._marks = saved.frames, saved.marks
         self._lives, self._goes_on = saved.lives, saved.goes_on
 
+    def random_state(self) -> bytes:
+        return b""  # only a reset draws: the emulator's sticky actions are refused
+
     def layer_digests(self) -> dict[str, bytes]:
         return {type(self.env.unwrapped).__name__: self.digest()}
 

@@ -1,7 +1,8 @@
 """margins.json: plain, versioned and self-describing; written atomically, checked when read.
 
 Version 2 added 'estimand', which says which loss is bounded, and null in 'upper' where the data
-allow no bound. Version 3 added 'natural_proxies', the distribution of the proxy (or null).
+allow no bound. Version 3 added 'natural_proxies', the distribution of the proxy (or null). Version
+4 added 'probe', the model behind a learned proxy (or null), and 'test_vectors'.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,12 +21,36 @@ from safemargin.core.files import written_whole
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, MarginsFileError
 from safemargin.margins.bounds.table import Bound
+from safemargin.margins.learned.probe import Probe
 from safemargin.margins.natural_proxies import NaturalProxies
 
 FORMAT = "safemargin-margins"
-VERSION = 3
-VERSIONS = (1, 2, 3)
+VERSION = 4
+VERSIONS = (1, 2, 3, 4)
 """The versions that can be read."""
+ABOUT = {
+    "safemargin_version": str,
+    "created_by": str,
+    "environment": dict,
+    "policy": dict,
+    "settings": dict,
+    "counts": dict,
+    "proxy": str,
+}
+"""The entries that say whose margins these are, in the file's order, and their types."""
+TYPES = {
+    "version": int,
+    "n_values": list,
+    "looks_at_n": bool,
+    "grid": list,
+    "upper": list,
+    "confidence": float,
+    "method": str,
+    "details": dict,
+    "estimand": str,
+    **ABOUT,
+}
+"""All entries that a file must have, and their types; version 1 has no estimand."""
 README = (
     "To look up the safety margin of a proxy value p at a tolerance z (in reward units), take the "
     "bin whose value in 'grid' is nearest to p. Go through 'n_values' in order as long as "
@@ -40,7 +64,11 @@ README = (
     "expected loss if 'estimand' is 'mean', and the loss of one run if it is 'single-run'; "
     "details.guarantee says how far it can be relied on. 'natural_proxies' holds order statistics "
     "of the proxy at one random decision of each of 'count' episodes; if live values differ in "
-    "distribution, the guarantee no longer applies."
+    "distribution, the guarantee no longer applies. If 'probe' is not null, it computes the proxy "
+    "from the policy's hidden layer and scores; arrays are base64 of little-endian numbers. If "
+    "'method' is 'granted', 'upper' holds the tolerances at which a margin is granted, and "
+    "details.guarantee says what is promised about it. Each of the 'test_vectors' holds a proxy, a "
+    "tolerance and the margin that a correct look-up returns."
 )
 
 
@@ -98,97 +126,70 @@ def read_document(path: str | os.PathLike[str]) -> Any:
 
 def parse_document(data: Any, source: str) -> dict[str, Any]:
     """Check what `read_document` returned, and return the fields of `Margins`."""
-    document = _Document(data, source)
-    version = document.check_version()
-    natural = data.get("natural_proxies") if version > 2 else None
-    try:
-        n_values = document.entry("n_values", list)
-        looks_at_n = document.entry("looks_at_n", bool)
-        grid = document.table("grid", rows=looks_at_n)
-        bound = Bound(
-            n_values=tuple(n_values),
-            grid=grid if looks_at_n else np.repeat(grid, len(n_values), axis=0),
-            upper=document.table("upper", nulls=version > 1),
-            confidence=document.entry("confidence", float),
-            method=document.entry("method", str),
-            details=document.entry("details", dict),
-            looks_at_n=looks_at_n,
-            estimand=document.entry("estimand", str) if version > 1 else "mean",
-        )
-        natural_proxies = None if natural is None else NaturalProxies.from_dict(natural)
-    except (InvalidInput, OverflowError, TypeError) as error:
-        document.fail(str(error))
-    for name, key in (("policy", "identity"), ("policy", "kind"), ("environment", "identity")):
-        value = document.entry(name, dict).get(key)
-        if value is not None and type(value) is not str:
-            document.fail(f"the {key} in {name!r} must be a string, not {value!r:.40}")
-    notes = bound.details.get("notes", [])
-    if type(notes) is not list or any(type(note) is not str for note in notes):
-        document.fail(f"the notes in 'details' must be a list of strings, not {notes!r:.40}")
-    return {
-        "bound": bound,
-        "natural_proxies": natural_proxies,
-        "proxy": document.entry("proxy", str),
-        "environment": document.entry("environment", dict),
-        "policy": document.entry("policy", dict),
-        "settings": document.entry("settings", dict),
-        "counts": document.entry("counts", dict),
-        "created_by": document.entry("created_by", str),
-        "safemargin_version": document.entry("safemargin_version", str),
-    }
 
+    def fail(what: str, remedy: str = "fit again to make a new file") -> NoReturn:
+        raise MarginsFileError(f"{source}: {what}; {remedy}")
 
-@dataclass(frozen=True)
-class _Document:
-    """A margins file whose entries are checked when they are read."""
-
-    data: Any
-    source: str
-    """The file's name, for errors."""
-
-    def fail(self, what: str, remedy: str = "fit again to make a new file") -> NoReturn:
-        raise MarginsFileError(f"{self.source}: {what}; {remedy}")
-
-    def check_version(self) -> int:
-        """Refuse what is no margins file, and versions that cannot be read; return the version."""
-        if type(self.data) is not dict or self.data.get("format") != FORMAT:
-            self.fail(f"this is not a margins file (its format is not {FORMAT!r})")
-        version: int = self.entry("version", int)
-        if version not in VERSIONS:
-            self.fail(
-                f"its version is {version} and this safemargin reads versions "
+    if type(data) is not dict or data.get("format") != FORMAT:
+        fail(f"this is not a margins file (its format is not {FORMAT!r})")
+    for name, kind in TYPES.items():
+        if name == "estimand" and data["version"] == 1:
+            continue
+        if name not in data:
+            fail(f"the entry {name!r} is missing")
+        if type(data[name]) is not kind:  # exactly: True must not pass for a number
+            fail(f"the entry {name!r} must be of type {kind.__name__}, not {data[name]!r:.40}")
+        if name == "version" and data[name] not in VERSIONS:
+            fail(
+                f"its version is {data[name]} and this safemargin reads versions "
                 f"{VERSIONS[0]} to {VERSIONS[-1]}",
                 "install the safemargin that wrote it, or fit again to make a new file",
             )
-        try:
-            json.dumps(self.data, ensure_ascii=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            self.fail(f"it contains something that cannot be written again ({error})")
-        return version
-
-    def entry(self, name: str, kind: type) -> Any:
-        if name not in self.data:
-            self.fail(f"the entry {name!r} is missing")
-        value = self.data[name]
-        if type(value) is not kind:  # exactly: True must not pass for a number
-            self.fail(f"the entry {name!r} must be of type {kind.__name__}, not {value!r:.40}")
-        return value
-
-    def table(self, name: str, *, rows: bool = True, nulls: bool = False) -> Floats:
-        """Read a table, [rows, columns], or a single row; null stands for infinity."""
-        table = self.entry(name, list) if rows else [self.entry(name, list)]
-        widths = {len(row) if type(row) is list else -1 for row in table}
-        if len(widths) != 1 or -1 in widths:
-            self.fail(f"the entry {name!r} must hold {'equal rows' if rows else 'numbers'}")
-        for value in itertools.chain(*table):
-            if value is None and nulls:
-                continue
-            if type(value) not in (int, float) or not math.isfinite(value):
-                self.fail(f"the entry {name!r} holds {value!r:.40} where a number belongs")
-        return np.array(
-            [[math.inf if value is None else value for value in row] for row in table],
-            dtype=np.float64,
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        fail(f"it contains something that cannot be written again ({error})")
+    for name, key in (("policy", "identity"), ("policy", "kind"), ("environment", "identity")):
+        value = data[name].get(key)
+        if value is not None and type(value) is not str:
+            fail(f"the {key} in {name!r} must be a string, not {value!r:.40}")
+    notes = data["details"].get("notes", [])
+    if type(notes) is not list or any(type(note) is not str for note in notes):
+        fail(f"the notes in 'details' must be a list of strings, not {notes!r:.40}")
+    n_values, looks_at_n = tuple(data["n_values"]), data["looks_at_n"]
+    natural = data.get("natural_proxies") if data["version"] > 2 else None
+    probe = data.get("probe") if data["version"] > 3 else None
+    try:
+        grid = _table("grid", data["grid"] if looks_at_n else [data["grid"]])
+        bound = Bound(
+            n_values=n_values,
+            grid=grid if looks_at_n else np.repeat(grid, len(n_values), axis=0),
+            upper=_table("upper", data["upper"], nulls=data["version"] > 1),
+            looks_at_n=looks_at_n,
+            estimand=data["estimand"] if data["version"] > 1 else "mean",
+            **{name: data[name] for name in ("confidence", "method", "details")},
         )
+        natural_proxies = None if natural is None else NaturalProxies.from_dict(natural)
+        learned = None if probe is None else Probe.from_dict(probe)
+    except (InvalidInput, OverflowError, TypeError) as error:
+        fail(str(error))
+    about = {name: data[name] for name in ABOUT}
+    return {"bound": bound, "natural_proxies": natural_proxies, "probe": learned, **about}
+
+
+def _table(name: str, table: list[Any], *, nulls: bool = False) -> Floats:
+    """Check a table and return it, [rows, columns]; null stands for infinity."""
+    widths = {len(row) if type(row) is list else -1 for row in table}
+    if len(widths) != 1 or -1 in widths:
+        raise InvalidInput(f"the entry {name!r} must hold equal rows")
+    for value in itertools.chain(*table):
+        number = type(value) in (int, float) and math.isfinite(value)
+        if not (number or (value is None and nulls)):
+            raise InvalidInput(f"the entry {name!r} holds {value!r:.40} where a number belongs")
+    return np.array(
+        [[math.inf if value is None else value for value in row] for row in table],
+        dtype=np.float64,
+    )
 
 
 def _refuse_constant(token: str) -> NoReturn:

@@ -13,7 +13,7 @@ from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD, fit_sample
-from safemargin.margins.natural_proxies import NaturalProxies, summarise
+from safemargin.margins.natural_proxies import summarise
 
 
 class NoBound(UserWarning):
@@ -88,14 +88,9 @@ def margins_from_sample(
     if bound.unbounded and bound.notes:
         # The line to blame is where `fit_margins` or `Study.fit` was called.
         warnings.warn(bound.notes[0], NoBound, stacklevel=3)
-    return Margins(bound, natural_proxies=_summary(natural_proxies, sample), **(about or {}))
-
-
-def _summary(given: npt.ArrayLike | None, sample: Sample) -> NaturalProxies | None:
-    """Summarise what was given, or else the first natural moment of each group."""
-    if given is None:
-        if sample.looks_at_n:
-            return None
+    if natural_proxies is None:  # the first natural moment of each group stands for them
         groups, proxies = sample.groups[sample.natural], sample.proxies[sample.natural, 0]
-        given = proxies[np.unique(groups, return_index=True)[1]]
-    return summarise(given) if np.size(given) else None
+        first = np.unique(groups, return_index=True)[1]
+        natural_proxies = [] if sample.looks_at_n else proxies[first]
+    summary = summarise(natural_proxies) if np.size(natural_proxies) else None
+    return Margins(bound, natural_proxies=summary, **(about or {}))

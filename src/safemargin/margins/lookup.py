@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
-from safemargin.errors import InvalidInput, did_you_mean
-from safemargin.margins.bounds.table import Bound, Estimand
+from safemargin.errors import InvalidInput
+from safemargin.margins.bounds.table import Bound, Estimand, check_known
 from safemargin.margins.file import (
+    ABOUT,
     FORMAT,
     README,
     VERSION,
@@ -25,6 +26,7 @@ from safemargin.margins.file import (
     read_document,
     write_document,
 )
+from safemargin.margins.learned.probe import Probe
 from safemargin.margins.natural_proxies import NaturalProxies
 
 Above = Literal["zero", "nearest", "error"]
@@ -60,6 +62,8 @@ class Margins:
     """How much was measured: natural and spread moments, trials, …"""
     natural_proxies: NaturalProxies | None = None
     """The distribution of the proxy, for detecting drift; None if it is unknown."""
+    probe: Probe | None = None
+    """The model behind a learned proxy, with which a monitor computes it; None for others."""
     created_by: str = "safemargin.fit_margins"
     """The command or function that made these margins."""
     safemargin_version: str = __version__
@@ -122,9 +126,7 @@ class Margins:
         self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike, *, above: Above = "zero"
     ) -> Lookup:
         """Return margins with flags; `above` says what to do above the highest measured proxy."""
-        if above not in get_args(Above):
-            known = did_you_mean(str(above), get_args(Above))
-            raise InvalidInput(f"above={above!r} is unknown; {known}")
+        check_known("above=", above, get_args(Above))
         proxies = self.bound.expand(_numbers("proxy", proxy))  # [..., n]
         tolerances = _numbers("tolerance", tolerance)  # [...]
         if (tolerances < 0).any():
@@ -166,21 +168,16 @@ class Margins:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of margins.json as plain lists, numbers and strings."""
+        natural = self.natural_proxies
         return {
             "format": FORMAT,
             "version": VERSION,
             "readme": README,
-            "safemargin_version": self.safemargin_version,
-            "created_by": self.created_by,
-            "environment": dict(self.environment),
-            "policy": dict(self.policy),
-            "settings": dict(self.settings),
-            "counts": dict(self.counts),
-            "proxy": self.proxy,
+            **{name: kind(getattr(self, name)) for name, kind in ABOUT.items()},
             **describe_bound(self.bound),
-            "natural_proxies": (
-                None if self.natural_proxies is None else self.natural_proxies.to_dict()
-            ),
+            "natural_proxies": None if natural is None else natural.to_dict(),
+            "probe": None if self.probe is None else self.probe.to_dict(),
+            "test_vectors": self.test_vectors(),
         }
 
     @classmethod
@@ -191,6 +188,20 @@ class Margins:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write margins.json atomically (a temporary file, then a rename)."""
         return write_document(Path(path), self.to_dict())
+
+    def test_vectors(self) -> list[dict[str, Any]]:
+        """Return proxies and tolerances with their margins: what other programs must find, too."""
+        finite = self.bound.upper[np.isfinite(self.bound.upper)]
+        levels = np.unique(np.quantile(finite, [0.1, 0.5, 0.9])) if finite.size else np.array([1.0])
+        places = np.linspace(0, self.bound.bins - 1, 9).astype(int)
+        vectors = []
+        for index in places:
+            column = self.bound.grid[:, index]
+            proxy = column.tolist() if self.bound.looks_at_n else float(column[0])
+            for level in np.maximum(levels, 0).tolist():
+                found = self.lookup(proxy, level)
+                vectors.append({"proxy": proxy, "tolerance": level, "margin": found.margin})
+        return vectors
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Margins:

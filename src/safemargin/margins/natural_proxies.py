@@ -35,19 +35,15 @@ class NaturalProxies:
     ties: Floats  # [kept] in [0, 1) random numbers that put equal values in order
 
     def __post_init__(self) -> None:
-        arrays = {
-            "ranks": np.array(self.ranks, dtype=np.int64),
-            "values": np.array(self.values, dtype=np.float64),
-            "ties": np.array(self.ties, dtype=np.float64),
-        }
-        for name, array in arrays.items():
+        for name, kind in (("ranks", np.int64), ("values", np.float64), ("ties", np.float64)):
+            array = np.array(getattr(self, name), dtype=kind)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
-        ranks, values, ties = arrays.values()
-        if ranks.ndim != 1 or not len(ranks) or len({array.shape for array in arrays.values()}) > 1:
+        ranks, values, ties = self.ranks, self.values, self.ties
+        if ranks.ndim != 1 or not len(ranks) or not ranks.shape == values.shape == ties.shape:
             raise InvalidInput(
                 "natural_proxies needs as many ranks as values and ties, got shapes "
-                + ", ".join(str(array.shape) for array in arrays.values())
+                f"{ranks.shape}, {values.shape}, {ties.shape}"
             )
         if ranks[0] < 1 or ranks[-1] > self.count or not (np.diff(ranks) > 0).all():
             raise InvalidInput(
@@ -63,9 +59,7 @@ class NaturalProxies:
         """Return the entry 'natural_proxies' of margins.json as plain lists and numbers."""
         return {
             "count": self.count,
-            "ranks": self.ranks.tolist(),
-            "values": self.values.tolist(),
-            "ties": self.ties.tolist(),
+            **{name: getattr(self, name).tolist() for name in ("ranks", "values", "ties")},
         }
 
     @classmethod

@@ -13,6 +13,7 @@ from safemargin.margins.bounds.sample import Booleans
 from safemargin.monitor.monitor import Monitor
 from safemargin.policies import load_policy
 from safemargin.policies.base import NotNormalised
+from safemargin.policies.features import with_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,12 @@ class EvaluationWatch:
             self._lives = _has_lives(locals_["env"])
             self.monitor.end_episode(counted=False)
             self._episodes, self._steps = (np.zeros(len(dones), dtype=np.int64) for _ in range(2))
-        scores, _ = self.policy.scores(observations, None)
-        said = self.monitor.step(scores)
+        if self.monitor.needs_features:
+            found = self.policy.features(observations, None)
+            said = self.monitor.step(found.scores, with_value(found))
+        else:
+            scores, _ = self.policy.scores(observations, None)
+            said = self.monitor.step(scores)
         # Environments that have run their share keep running, but no longer count.
         active = locals_["episode_counts"] < locals_["episode_count_targets"]  # [environments]
         self.steps += int(active.sum())

@@ -73,6 +73,7 @@ class Monitor:
         """Decisions of each agent so far."""
         self._proxy = LiveProxy(self.margins, action_space)
         self._proxy_of_one = self._proxy.one
+        self._plain = self._proxy.probe is None
         grid = self.margins.bound.grid[0]
         granted = self.margins.lookup(grid, tolerance).margin
         # One more entry at either end: below and above what was measured. NaN sorts above.
@@ -138,18 +139,26 @@ class Monitor:
 
     # -- one decision --------------------------------------------------------------------------
 
-    def step(self, scores: npt.ArrayLike) -> Any:
+    @property
+    def needs_features(self) -> bool:
+        """Whether the proxy is learned, so that `step` needs the policy's features, too."""
+        return self._proxy.probe is not None
+
+    def step(self, scores: npt.ArrayLike, features: npt.ArrayLike | None = None) -> Any:
         """Return a `Decision` for one agent's scores [actions], `Decisions` for [agents, actions].
 
-        A monitor serves one or the other; its first step sets the number of agents.
+        A monitor serves one or the other; its first step sets the number of agents. A learned proxy
+        needs `features`, too: the last hidden layer (and the value, if the policy has one), [width]
+        or [agents, width].
         """
         if (
             self._agents == 0
+            and self._plain
             and type(scores) is np.ndarray
             and scores.shape == self._shape
             and scores.dtype is self._dtype
         ):
-            return self._step_one(scores)  # the common case, kept short
+            return self._step_one(self._proxy_of_one(scores))  # the common case, kept short
         rows = _as_numbers(scores)
         if self._agents is None:
             self._begin(rows)
@@ -158,11 +167,20 @@ class Monitor:
                 f"this monitor was given scores of shape {list(self._shape)} first, now "
                 f"{list(rows.shape)}; make another monitor for other agents"
             )
-        return self._step_one(rows) if self._agents == 0 else self._step_many(rows)
+        single = self._agents == 0
+        if not self._plain:
+            values = self._proxy.learned(rows, features, single=single)
+            if single:
+                return self._step_one(float(values[0]))
+            self._decisions.proxy[:] = values
+            return self._step_many()
+        if single:
+            return self._step_one(self._proxy_of_one(rows))
+        self._decisions.proxy[:] = self._proxy.many(rows)
+        return self._step_many()
 
-    def _step_one(self, scores: npt.NDArray[Any]) -> Decision:
+    def _step_one(self, proxy: float) -> Decision:
         rule, on, drift = self.rule, self._on, self._drift
-        proxy = self._proxy_of_one(scores)
         usable = proxy - proxy == 0  # neither NaN nor infinite
         index = bisect_right(self._plain_edges, proxy) if usable else -1
         margin: int = self._plain_table[index]
@@ -190,10 +208,10 @@ class Monitor:
         self.steps += 1
         return decision
 
-    def _step_many(self, scores: npt.NDArray[Any]) -> Decisions:
+    def _step_many(self) -> Decisions:
+        """Decide on the proxies in `_decisions`."""
         rule, out = self.rule, self._decisions
         on, silent = self._calling, self._silences
-        out.proxy[:] = self._proxy.many(scores)
         usable = np.isfinite(out.proxy)
         out.proxy[~usable] = np.nan
         indices = np.searchsorted(self._edges, out.proxy, side="right")
@@ -219,6 +237,14 @@ class Monitor:
         self.steps += 1
         return out
 
+    def begin_episode(self, agents: Any = None) -> None:
+        """Report that the next decisions are the first of an episode (or life); None: all agents'.
+
+        Only a learned proxy, which looks back a few steps, needs to know; `end_episode` is enough.
+        """
+        if self._agents is not None:
+            self._proxy.forget(_indices(agents, max(self._agents, 1)))
+
     # -- episodes and drift --------------------------------------------------------------------
 
     def end_episode(self, agents: Any = None, *, counted: bool = True) -> None:
@@ -230,6 +256,7 @@ class Monitor:
         if self._agents is None:
             return
         chosen = _indices(agents, max(self._agents, 1))
+        self._proxy.forget(chosen)
         calling = self.calling
         called = [agent for agent in chosen if calling[agent]]
         if called and self._agents == 0:

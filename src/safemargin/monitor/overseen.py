@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from safemargin.core.records import Array
 from safemargin.core.seeding import plain_generator
@@ -19,6 +20,7 @@ from safemargin.monitor.monitor import Monitor
 from safemargin.policies import load_policy
 from safemargin.policies.actions import Mask, PolicyActions
 from safemargin.policies.base import Memory, batch_of
+from safemargin.policies.features import with_value
 
 Env = gym.Env[Any, Any]
 
@@ -105,6 +107,7 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
         if self._question is not None or (options.get("seed") is not None and self._game_goes_on):
             self.monitor.end_episode(counted=False)
         observation, info = self.env.reset(**options)
+        self.monitor.begin_episode()
         self._memory = self._policy.initial_memory(1)
         self._ask(observation, info, 0)
         return observation, info
@@ -137,11 +140,20 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
 
     def _ask(self, observation: Any, info: dict[str, Any], step: int) -> None:
         """Work out what the agent would do here, and the monitor's verdict on it."""
-        scores, self._memory = self._policy.scores(batch_of([observation]), self._memory)
-        row = scores[0]
+        row, hidden = self._look(observation)
         mask = self._mask(info) if self._policy.uses_mask else None
         proposed = self._choose(row, self._generator, mask)
-        self._question = Question(observation, row, self.monitor.step(row), proposed, step)
+        self._question = Question(observation, row, self.monitor.step(row, hidden), proposed, step)
+
+    def _look(self, observation: Any) -> tuple[npt.NDArray[np.float32], Any]:
+        """Return the policy's scores and, if the monitor needs them, its features."""
+        batch = batch_of([observation])
+        if not self.monitor.needs_features:
+            scores, self._memory = self._policy.scores(batch, self._memory)
+            return scores[0], None
+        found = self._policy.features(batch, self._memory)
+        self._memory = found.memory
+        return found.scores[0], with_value(found)[0]
 
     @property
     def _game_goes_on(self) -> bool:

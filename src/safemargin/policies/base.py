@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -32,6 +32,15 @@ Observations = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
 """A batch: an array [batch, ...], or for Dict spaces one such array per key."""
 
 
+class Features(NamedTuple):
+    """Scores, and what the network made of the observations on the way to them."""
+
+    scores: npt.NDArray[np.float32]  # [batch, actions] or as `ScoreKind` says
+    memory: Memory
+    hidden: npt.NDArray[np.float32]  # [batch, width] the last hidden layer; width 0 without one
+    value: npt.NDArray[np.float32] | None = None  # [batch] the critic's estimate of the return
+
+
 class NotNormalised(UserWarning):
     """A policy was trained on normalised observations but does not normalise them itself."""
 
@@ -55,6 +64,11 @@ class Policy(ABC):
         self, observations: Observations, memory: Memory = None
     ) -> tuple[npt.NDArray[np.float32], Memory]:
         """Return the scores for a batch, and the memory after it."""
+
+    def features(self, observations: Observations, memory: Memory = None) -> Features:
+        """Return the scores and, where the policy can tell, its last hidden layer and a value."""
+        scores, after = self.scores(observations, memory)
+        return Features(scores, after, np.zeros((len(scores), 0), np.float32))
 
     def initial_memory(self, batch: int) -> Memory:
         """Return the memory at the start of an episode."""

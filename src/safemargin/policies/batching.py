@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, PolicyFault, errors_as
-from safemargin.policies.base import Memory, Observations, Policy, for_each
+from safemargin.policies.base import Features, Memory, Observations, Policy, for_each
 from safemargin.policies.checks import checked_scores, sample_batch
 
 WIDENED_BY = 64
@@ -65,6 +65,38 @@ class BatchedPolicy(Policy):
                 memories.append(tuple(array[:kept] for array in after))
         joined = tuple(np.concatenate(arrays) for arrays in zip(*memories, strict=True))
         return np.concatenate(scores), joined if memories else None
+
+    def evaluate_features(self, observations: Observations, memory: Memory) -> Features:
+        """Return raw scores and features of one part; by default there are no features."""
+        raw, after = self.evaluate(observations, memory)
+        return Features(raw, after, np.zeros((batch_size(observations), 0), np.float32))
+
+    def features(self, observations: Observations, memory: Memory = None) -> Features:
+        batch = batch_size(observations)
+        if memory is None:
+            memory = self.initial_memory(batch)
+        found = []
+        for row in range(batch):  # one at a time, so that no row depends on the others
+            rows = np.full(self.fixed_batch or 1, row)
+            found.append(
+                self.evaluate_features(
+                    for_each(observations, itemgetter(rows)),
+                    None if memory is None else tuple(array[rows] for array in memory),
+                )
+            )
+        memories = [each.memory for each in found if each.memory is not None]
+        values = [each.value[:1] for each in found if each.value is not None]
+        return Features(
+            self._checked(np.concatenate([each.scores[:1] for each in found]), batch),
+            tuple(
+                np.concatenate([part[:1] for part in parts])
+                for parts in zip(*memories, strict=True)
+            )
+            if memories
+            else None,
+            np.concatenate([np.asarray(each.hidden[:1], np.float32) for each in found]),
+            np.concatenate(values).astype(np.float32) if values else None,
+        )
 
     def widen(self, space: gym.Space[Any], rows: int) -> int:
         """Evaluate up to this many rows at once where that changes no bit of any score.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, PolicyFault, describe_error, errors_as
-from safemargin.policies.base import Memory, Observations, ScoreKind, checked_kind
-from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
+from safemargin.policies.base import Features, Memory, Observations, ScoreKind, checked_kind
+from safemargin.policies.batching import BatchedPolicy, batch_size, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
 from safemargin.policies.identity import file_identity
+from safemargin.policies.onnx_graph import hidden_tensors, with_outputs
 
 KIND_KEY = "safemargin.kind"
 """The metadata entry of an ONNX file that says what its scores mean."""
@@ -30,6 +32,9 @@ _OUTPUTS_BY_KIND: dict[ScoreKind, tuple[str, ...]] = {
 }
 OUTPUT_NAMES = {name: kind for kind, names in _OUTPUTS_BY_KIND.items() for name in names}
 """What the scores mean that come out under this name."""
+
+VALUE_NAMES = ("value", "values", "state_value", "vf")
+"""Outputs that hold a critic's estimate of the return, a number per observation."""
 
 DTYPES: dict[str, npt.DTypeLike] = {
     "tensor(float)": np.float32,
@@ -71,10 +76,18 @@ class OnnxPolicy(BatchedPolicy):
         self._open()
         self._read_inputs()
         self.kind, self._outputs = self._choose_outputs(kind)
+        outputs = [each.name for each in self._session.get_outputs()]
+        self._value_name = next((name for name in outputs if name.lower() in VALUE_NAMES), None)
         # A graph made for one batch size accepts no other.
         self.fixed_batch = self._static_batch or checked_fixed_batch(fixed_batch)
 
     def _open(self) -> None:
+        model: str | bytes = str(self._path) if self._external else self._model
+        self._session = self._session_of(model)
+        self._with_hidden: Any = None
+        """The same graph with its last hidden layer as an output; opened when first asked for."""
+
+    def _session_of(self, model: str | bytes) -> Any:
         try:
             import onnxruntime
         except ImportError as error:
@@ -86,12 +99,9 @@ class OnnxPolicy(BatchedPolicy):
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        model: str | bytes = str(self._path) if self._external else self._model
         failure = f"policy {self.description}: not an ONNX model that onnxruntime can run:"
         with errors_as(InvalidInput, failure):
-            self._session = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
-            )
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def _read_inputs(self) -> None:
         """Sort the graph's inputs into observations and memory."""
@@ -153,7 +163,36 @@ class OnnxPolicy(BatchedPolicy):
     def initial_memory(self, batch: int) -> Memory:
         return tuple(np.repeat(start, batch, axis=0) for start in self._memory.values()) or None
 
+    @cached_property
+    def hidden_names(self) -> list[str]:
+        """The tensors before the last layer; none where weights lie in files beside the graph."""
+        return [] if self._external else hidden_tensors(self._model, self._outputs)
+
+    def evaluate_features(self, observations: Observations, memory: Memory) -> Features:
+        if not self.hidden_names and self._value_name is None:
+            return super().evaluate_features(observations, memory)
+        if self._with_hidden is None:
+            self._with_hidden = self._session_of(with_outputs(self._model, self.hidden_names))
+        value = [] if self._value_name is None else [self._value_name]
+        extra = [*self.hidden_names, *value]
+        scores, after, found = self._run(self._with_hidden, observations, memory, extra)
+        rows = batch_size(observations)
+        hidden = [each.reshape(rows, -1) for each in found[: len(self.hidden_names)]]
+        return Features(
+            scores,
+            after,
+            np.concatenate([np.zeros((rows, 0), np.float32), *hidden], axis=1),
+            found[-1].reshape(rows) if value else None,
+        )
+
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
+        scores, after, _ = self._run(self._session, observations, memory)
+        return scores, after
+
+    def _run(
+        self, session: Any, observations: Observations, memory: Memory, extra: Sequence[str] = ()
+    ) -> tuple[Any, Memory, list[Any]]:
+        """Return raw scores, the memory after them, and these further tensors."""
         parts = self._by_input(observations)
         feed = {
             name: np.ascontiguousarray(parts[name], dtype=dtype)
@@ -163,18 +202,19 @@ class OnnxPolicy(BatchedPolicy):
             feed.update(zip(self._memory, memory, strict=True))
         wanted = [*self._outputs, *(name + MEMORY_SUFFIX for name in self._memory)]
         try:
-            results = self._session.run(wanted, feed)
+            results = session.run([*wanted, *extra], feed)
         except Exception as error:
             raise PolicyFault(
                 f"policy {self.description}: onnxruntime could not score observations of shape "
                 f"{[list(array.shape) for array in feed.values()]}: {describe_error(error)}"
             ) from error
         scores = results[: len(self._outputs)]
-        after = tuple(results[len(self._outputs) :]) if self._memory else None
+        after = tuple(results[len(self._outputs) : len(wanted)]) if self._memory else None
         if len(scores) == 2:
             mean, log_std = scores
-            return np.stack([mean, np.broadcast_to(log_std, mean.shape)], axis=1), after
-        return scores[0], after
+            both = np.stack([mean, np.broadcast_to(log_std, mean.shape)], axis=1)
+            return both, after, results[len(wanted) :]
+        return scores[0], after, results[len(wanted) :]
 
     def widen(self, space: gym.Space[Any], rows: int) -> int:
         return 1 if self._static_batch else super().widen(space, rows)
@@ -204,7 +244,8 @@ class OnnxPolicy(BatchedPolicy):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the session, which cannot be pickled; it is reopened from the bytes."""
-        return {name: value for name, value in self.__dict__.items() if name != "_session"}
+        sessions = ("_session", "_with_hidden")
+        return {name: value for name, value in self.__dict__.items() if name not in sessions}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

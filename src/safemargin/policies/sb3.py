@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean, errors_as
 from safemargin.policies.base import (
+    Features,
     Memory,
     NotNormalised,
     Observations,
@@ -26,7 +27,7 @@ from safemargin.policies.base import (
     batch_of,
     for_each,
 )
-from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
+from safemargin.policies.batching import BatchedPolicy, batch_size, checked_fixed_batch
 from safemargin.policies.checks import check_by_probe, check_observation_space
 from safemargin.policies.critics import Critics
 from safemargin.policies.loading import NO_STATISTICS
@@ -44,7 +45,7 @@ try:
 except ImportError as error:
     raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
 
-from safemargin.policies.torch import module_identity, one_thread
+from safemargin.policies.torch import last_hidden, layers_watched, module_identity, one_thread
 
 _LIBRARIES = {
     "stable_baselines3": ("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3"),
@@ -185,16 +186,32 @@ class Sb3Policy(BatchedPolicy):
         layers, _, hidden = self.policy.lstm_hidden_state_shape
         return tuple(np.zeros((batch, layers, hidden), np.float32) for _ in range(2))
 
-    def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
+    def evaluate_features(self, observations: Observations, memory: Memory) -> Features:
+        with layers_watched(self.policy) as seen:
+            scores, after = self.evaluate(observations, memory)
+        value = None
+        if self.kind in ("logits", "gaussian") and not self.recurrent:
+            inputs = self._inputs(observations)
+            with torch.no_grad(), one_thread():
+                value = self.policy.predict_values(inputs).reshape(-1).cpu().numpy()
+        return Features(scores, after, last_hidden(seen, batch_size(observations)), value)
+
+    def _inputs(self, observations: Observations) -> Any:
+        """Return the network's input: normalised, as tensors of their own."""
         if self.normalisation is not None:
             observations = self.normalisation(observations)
+        inputs, _ = self.policy.obs_to_tensor(observations)
+        # Copies: kernels may treat memory that begins at an odd address differently.
+        return for_each(inputs, torch.clone)
+
+    def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
         with torch.no_grad(), one_thread():
             if self.kind == "actions":
+                if self.normalisation is not None:
+                    observations = self.normalisation(observations)
                 actions, _ = self.policy.predict(observations, deterministic=True)
                 return actions.reshape(len(actions), -1), None
-            inputs, _ = self.policy.obs_to_tensor(observations)
-            # Copies: kernels may treat memory that begins at an odd address differently.
-            inputs = for_each(inputs, torch.clone)
+            inputs = self._inputs(observations)
             if self.kind == "q":
                 values = self.network(inputs)
                 if hasattr(self.policy, "quantile_net"):
@@ -238,13 +255,10 @@ class Sb3Policy(BatchedPolicy):
         For TQC it is the mean over the quantiles of a critic.
         """
         observations = batch_of([observation] * len(actions))
-        if self.normalisation is not None:
-            observations = self.normalisation(observations)
         shaped = actions.reshape(-1, *self.policy.action_space.shape)
         scaled = self.policy.scale_action(shaped).reshape(actions.shape).astype(np.float32)
         with torch.no_grad(), one_thread():
-            inputs, _ = self.policy.obs_to_tensor(observations)
-            values = self.policy.critic(for_each(inputs, torch.clone), torch.tensor(scaled))
+            values = self.policy.critic(self._inputs(observations), torch.tensor(scaled))
             # One tensor [actions, 1] for each critic, or for TQC one [actions, critics, quantiles].
             joined = torch.cat(values, dim=1) if isinstance(values, tuple) else values.mean(dim=2)
             return np.asarray(joined.cpu().numpy())

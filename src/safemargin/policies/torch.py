@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import MissingExtra, PolicyFault, errors_as
-from safemargin.policies.base import Memory, Observations, ScoreKind, for_each
-from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
+from safemargin.policies.base import Features, Memory, Observations, ScoreKind, for_each
+from safemargin.policies.batching import BatchedPolicy, batch_size, checked_fixed_batch
 from safemargin.policies.identity import weights_identity
 
 try:
@@ -43,6 +43,11 @@ class TorchPolicy(BatchedPolicy):
         self.description = (
             description or f"{type(module).__qualname__} of {type(module).__module__}"
         )
+
+    def evaluate_features(self, observations: Observations, memory: Memory) -> Features:
+        with layers_watched(self.module) as seen:
+            scores, after = self.evaluate(observations, memory)
+        return Features(scores, after, last_hidden(seen, batch_size(observations)))
 
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
         parameter = next(self.module.parameters(), torch.zeros((), dtype=torch.float32))
@@ -79,6 +84,38 @@ def module_identity(module: torch.nn.Module) -> str:
         if isinstance(tensor, torch.Tensor)
     }
     return weights_identity(structure, weights)
+
+
+@contextmanager
+def layers_watched(module: torch.nn.Module) -> Iterator[list[torch.Tensor | None]]:
+    """Collect what the linear layers of a network are given, in the order of their calls.
+
+    Convolutions and recurrent layers are noted as None: they only show that something came before.
+    """
+    seen: list[torch.Tensor | None] = []
+
+    def note(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        seen.append(inputs[0] if isinstance(layer, torch.nn.Linear) else None)
+
+    kinds = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.RNNBase)
+    hooks = [
+        layer.register_forward_pre_hook(note)
+        for layer in module.modules()
+        if isinstance(layer, kinds)
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def last_hidden(seen: list[torch.Tensor | None], rows: int) -> npt.NDArray[np.float32]:
+    """Return the input of the last linear layer, [rows, width]; width 0 if it saw no hidden one."""
+    if len(seen) < 2 or seen[-1] is None or len(seen[-1]) != rows:
+        return np.zeros((rows, 0), np.float32)
+    hidden: npt.NDArray[np.float32] = seen[-1].detach().float().cpu().numpy().reshape(rows, -1)
+    return hidden.copy()
 
 
 @contextmanager

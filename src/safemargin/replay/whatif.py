@@ -18,7 +18,7 @@ from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Floats, Measurement, Moment
 from safemargin.engines import Job, MomentTask, available_cores
 from safemargin.engines.processes import ProcessEngine
-from safemargin.errors import InvalidInput, NoPictures, SafemarginError
+from safemargin.errors import DiagnosisWrong, InvalidInput, NoPictures, SafemarginError
 from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.trials import PlayedTrial, TrialPlayer
@@ -258,6 +258,8 @@ class WhatIfs:
             try:
                 for piece in engine.run(tasks):
                     if isinstance(piece.result, tuple):
+                        if isinstance(piece.result[1], DiagnosisWrong):
+                            raise piece.result[1]
                         what_if.add(piece.result[1])
             except BaseException:
                 self._drop_engine()  # its workers may be busy

@@ -2,10 +2,10 @@
 
 `study` is the public class; `creation`, `parts`, `provenance` and `signing` are about what it is
 made of. `collection` runs the `passes`, with `selection` between them, and writes to the `store`;
-all SQL is in `store` and `reading`. `tuples`, `grouping`, `single_runs` and `restop` read arrays
-for a fit; `status`, `plays` and `findings` describe the data; `costs`, `forecast`, `pilot`,
-`planning` and `suggestions` say what a collection will cost; `plot_info` and `plots` draw it, and
-`export` writes tables.
+all SQL is in `store`, `reading` and `schema`, and `evidence` holds estimates against raw returns.
+`tuples`, `grouping`, `single_runs` and `restop` read arrays for a fit; `status`, `plays` and
+`findings` describe the data; `costs`, `forecast`, `pilot`, `planning` and `suggestions` say what a
+collection will cost; `plot_info` and `plots` draw it, and `export` writes tables.
 """
 
 from __future__ import annotations

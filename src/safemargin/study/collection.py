@@ -8,22 +8,29 @@ more moments later extends a study; it never changes what is in it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import zip_longest
+from typing import Any
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine
-from safemargin.errors import InvalidInput
+from safemargin.environments.doctor.diagnosis import corrected
+from safemargin.errors import DiagnosisWrong, InvalidInput
 from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
 from safemargin.study.plays import FewPlays, count_plays, describe_plays
 from safemargin.study.store import Store
 
 
+class DiagnosisCorrected(UserWarning):
+    """What the doctor had found out turned out wrong; everything is measured again."""
+
+
 def collect(
     store: Store,
-    engine: Engine,
+    open_engine: Callable[[], AbstractContextManager[Engine]],
     settings: Settings,
     selection_proxy: str,
     *,
@@ -31,16 +38,47 @@ def collect(
     spread: int,
     progress: Progress,
 ) -> None:
-    """Collect until the store holds this many natural and spread moments, fully measured."""
+    """Collect until the store holds this many natural and spread moments, fully measured.
+
+    If episodes or trials show that the study's diagnosis is wrong, it is corrected, all estimates
+    are dropped, and they are measured again by an engine that is told so.
+    """
     wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
+    while True:
+        try:
+            with open_engine() as engine:
+                store.set_meta("target", {**wanted, "workers": engine.workers})
+                _collect(store, engine, settings, selection_proxy, wanted, progress)
+            return
+        except DiagnosisWrong as wrong:
+            diagnosis = corrected(store.meta("diagnosis"), wrong)
+            store.correct_diagnosis(diagnosis)
+            text = diagnosis["findings"][-1]["text"]
+            warnings.warn(f"the study in {store.folder}: {text}", DiagnosisCorrected, stacklevel=3)
+
+
+def _collect(
+    store: Store,
+    engine: Engine,
+    settings: Settings,
+    selection_proxy: str,
+    wanted: dict[Phase, int],
+    progress: Progress,
+) -> None:
+    """Go through the three passes; DiagnosisWrong if they show it.
+
+    What there is by then, and so the error, does not depend on the engine.
+    """
     chosen = _run_episodes(store, engine, settings, wanted, progress)
+    kept = store.episode_outlines()
+    refuse_draws((key for key in store.drew() if key in kept), store.meta("diagnosis"))
     episodes = {phase: map(store.episode, keys) for phase, keys in chosen.items()}
     store.add_moments(
         select_moments(episodes["natural"], episodes["spread"], selection_proxy, settings)
     )
     few_plays = describe_plays(count_plays(store), len(store.moments()))
     if few_plays:  # now, before hours are spent on them
-        warnings.warn(few_plays, FewPlays, stacklevel=3)
+        warnings.warn(few_plays, FewPlays, stacklevel=4)
     _measure(store, engine, settings, chosen, progress)
 
 
@@ -87,6 +125,18 @@ def _run_episodes(
     return chosen
 
 
+def refuse_draws(drew: Iterable[EpisodeKey], diagnosis: Mapping[str, Any]) -> None:
+    """Raise DiagnosisWrong if any episodes drew random numbers, and that is news."""
+    first = min(drew, default=None)
+    if first is not None and diagnosis["environment_deterministic"]:
+        raise DiagnosisWrong(
+            f"in episode {first} the environment drew random numbers under the policy, although "
+            "it was found to be deterministic",
+            "it has to be measured as random",
+            environment_deterministic=False,
+        )
+
+
 def _measure(
     store: Store,
     engine: Engine,
@@ -106,7 +156,11 @@ def _measure(
     total = len(moments) * len(settings.n_values)
     progress.stage("criticality", total=total, done=total - sum(len(left) for _, left in todo))
     for moment, measurement, seconds in measure_moments(
-        engine, todo, episode_of=store.episode, actions_of=store.actions
+        engine,
+        todo,
+        episode_of=store.episode,
+        actions_of=store.actions,
+        keep_features=store.add_features,
     ):
         store.add_measurement(moment, measurement, seconds=seconds)
         progress.advance(measurement.steps)

@@ -1,16 +1,16 @@
-"""What the finished pieces of a study cost, whether read from its database or just measured."""
+"""What the finished pieces of a study, or of a pilot, cost."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from safemargin.core.records import Episode, EpisodeKey, Measurement
+from safemargin.core.records import EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import ALWAYS_REPEATED
-from safemargin.study.blobs import pack
 from safemargin.study.selection import eligible_steps
 from safemargin.study.store import Store
 
@@ -37,56 +37,24 @@ class Cost:
     """Moments that an episode gives: 1 if it has a step to select, else 0."""
 
 
-def cost_of_episode(episode: Episode, seconds: float, settings: Settings) -> Cost:
-    """Return the cost of an episode that was just run."""
-    arrays = (episode.actions, episode.rewards, episode.scores)
-    blobs = [sum(len(pack(array)) for array in arrays)]
-    blobs += [len(pack(values)) for values in episode.proxies.values()]
-    small = 2 + len(episode.proxies)  # the rows of its costs, its moment and the moment's proxies
-    return Cost(
-        episode.steps,
-        seconds,
-        stored=sum(map(_bytes_of_row, blobs)) + small * _bytes_of_row(0),
-        moments=_usable(episode.opening, episode.steps, episode.cut, settings),
-    )
-
-
-def cost_of_measurement(measurement: Measurement, seconds: float) -> Cost:
-    """Return the cost of a moment that was just measured for one n."""
-    blobs = len(pack(measurement.perturbed)) + len(pack(measurement.unperturbed))
-    return Cost(
-        measurement.steps,
-        seconds,
-        trials=measurement.estimate.trials,
-        capped=measurement.estimate.capped,
-        stored=_bytes_of_row(blobs) + _bytes_of_row(0),
-    )
-
-
 def read_costs(store: Store, settings: Settings) -> dict[Piece, Cost]:
     """Return the cost of every finished piece of a study."""
-    usable = {key: _usable(*outline, settings) for key, outline in store.episode_outlines().items()}
-    stored: dict[Piece, float] = {}
+    usable = {
+        key: bool(eligible_steps(opening=opening, steps=steps, cut=cut, settings=settings))
+        for key, (opening, steps, cut) in store.episode_outlines().items()
+    }
+    stored: defaultdict[Piece, float] = defaultdict(float)
     for key, n, size in store.row_sizes():
-        stored[key, n] = stored.get((key, n), 0.0) + _bytes_of_row(size)
+        stored[key, n] += _bytes_of_row(size)
     return {
-        (row.key, row.n): Cost(
-            row.steps,
-            row.seconds,
-            trials=row.trials,
-            capped=row.capped,
-            stored=stored[row.key, row.n],
-            moments=usable[row.key] if row.n == 0 else 0,
-        )
-        for row in store.costs()
+        piece: Cost(*cost, stored[piece], moments=usable[piece[0]] if piece[1] == 0 else 0)
+        for piece, cost in store.costs()
     }
 
 
 def whole_moments(pieces: Iterable[Piece], n_values: Sequence[int]) -> set[EpisodeKey]:
     """Return the episodes whose moments are measured for every n."""
-    measured: dict[EpisodeKey, int] = {}
-    for key, n in pieces:
-        measured[key] = measured.get(key, 0) + (n > 0)
+    measured = Counter(key for key, n in pieces if n > 0)
     return {key for key, count in measured.items() if count == len(n_values)}
 
 
@@ -114,11 +82,7 @@ def without_clock(costs: Mapping[Piece, Cost], keys: Set[EpisodeKey]) -> dict[Pi
     }
 
 
-def _usable(opening: int, steps: int, cut: bool, settings: Settings) -> int:
-    return int(bool(eligible_steps(opening=opening, steps=steps, cut=cut, settings=settings)))
-
-
 def _bytes_of_row(blobs: int) -> float:
-    """Estimate the size of a row in SQLite's 4-kB pages; a long row has pages of its own."""
+    """Return the likely size of a row in SQLite's 4-kB pages; a long row has pages of its own."""
     size = blobs + 30  # the key and the plain columns
     return 1.3 * size if size <= 1000 else 500 + 4096 * math.ceil((size - 1000) / 4092)

@@ -10,7 +10,7 @@ from typing import Any
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
-from safemargin.environments import EnvironmentSpec
+from safemargin.environments import EnvironmentSpec, Way
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.errors import InvalidInput, NotMeasurable, did_you_mean
@@ -27,6 +27,7 @@ def study_entries(
     proxies: Sequence[Proxy | str],
     *,
     diagnose: bool,
+    way: Way | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
     """Return the entries of a study made of these parts.
@@ -43,7 +44,9 @@ def study_entries(
             + did_you_mean(selection_proxy, names)
         )
     return {
-        "diagnosis": _diagnose(spec, policy, settings, progress) if diagnose else None,
+        "diagnosis": _diagnose(spec, policy, settings, way, progress)
+        if diagnose
+        else {"asked_way": way},
         "environment": describe_environment(spec, policy),
         "policy": describe_policy(policy, given_policy),
         "settings": asdict(settings),
@@ -64,11 +67,15 @@ def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:
 
 
 def _diagnose(
-    spec: EnvironmentSpec, policy: Policy, settings: Settings, progress: Progress | None
+    spec: EnvironmentSpec,
+    policy: Policy,
+    settings: Settings,
+    way: Way | None,
+    progress: Progress | None,
 ) -> dict[str, Any]:
     progress = progress or Silence()
     progress.stage("doctor", total=1, done=0)
-    diagnosis = examine(spec.make, policy, settings, returns=bool(policy.trained_returns))
+    diagnosis = examine(spec.make, policy, settings, way=way, returns=bool(policy.trained_returns))
     if not diagnosis.measurable:
         raise NotMeasurable(diagnosis.verdict)
     if diagnosis.unlike_training:

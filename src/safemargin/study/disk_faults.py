@@ -23,6 +23,8 @@ def disk_faults(folder: Path) -> Iterator[None]:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise  # not caused by the disk
+    except UnicodeDecodeError as error:  # in a name of the schema, or a message of SQLite
+        raise damaged(folder, str(error)) from error
     except (sqlite3.Error, OSError) as error:
         raise _as_study_error(folder, error) from error
 

@@ -68,30 +68,26 @@ def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Pa
 
 
 def _write(columns: Columns, path: Path) -> Path:
+    if path.suffix not in (".csv", ".parquet"):
+        raise InvalidInput(f"cannot export to {path.name!r}: end the name in .csv or .parquet")
     try:
-        if path.suffix == ".csv":
-            with (
-                written_whole(path) as draft,
-                open(draft, "w", newline="", encoding="utf-8") as file,
-            ):
-                writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(zip(*columns.values(), strict=True))
-        elif path.suffix == ".parquet":
-            _write_parquet(columns, path)
-        else:
-            raise InvalidInput(f"cannot export to {path.name!r}: end the name in .csv or .parquet")
+        with written_whole(path) as draft:
+            if path.suffix == ".parquet":
+                _write_parquet(columns, draft)
+            else:
+                with open(draft, "w", newline="", encoding="utf-8") as file:
+                    writer = csv.writer(file)
+                    writer.writerow(columns)
+                    writer.writerows(zip(*columns.values(), strict=True))
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from error
     return path
 
 
-def _write_parquet(columns: Columns, path: Path) -> None:
+def _write_parquet(columns: Columns, draft: Path) -> None:
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError:
         raise MissingExtra("exporting to Parquet", extra="parquet") from None
-    table = arrow.table(dict(columns))
-    with written_whole(path) as draft:
-        parquet.write_table(table, draft, compression="zstd")
+    parquet.write_table(arrow.table(dict(columns)), draft, compression="zstd")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from safemargin.study.plays import describe_plays
+from safemargin.study.rare_losses import describe_rare_losses
 from safemargin.study.status import Status
 from safemargin.study.study import Study
 from safemargin.validation.validating import Validation
@@ -32,6 +33,9 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
             "one in that many trials may have been missed"
         )
         found.append(("note", text))
+    rare_losses = describe_rare_losses(status.spread, status.resting_on_few)
+    if rare_losses:
+        found.append(("note", rare_losses))
     if validation is not None:
         found += _held_out(validation)
     return found

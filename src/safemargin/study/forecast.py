@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -89,10 +88,6 @@ class Forecast:
         """Return how many of the workers have something to do: one worker measures a moment."""
         return max(1, min(workers, sum(self.left.values())))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
 
 def forecast(
     sample: Mapping[Piece, Cost],
@@ -138,14 +133,14 @@ def _stage(
     pieces = {key: cost for (key, its_n), cost in sample.items() if its_n == n}
 
     def total(name: str, *, exact: bool = False) -> Range:
-        values = {key: float(getattr(cost, name)) for key, cost in pieces.items()}
-        known = {key: value for key, value in values.items() if not math.isnan(value)}
-        by_phase = [
-            {key: value for key, value in known.items() if key.phase == phase} for phase in PHASES
-        ]
+        by_phase: dict[Phase, dict[EpisodeKey, float]] = {phase: {} for phase in PHASES}
+        for key, cost in pieces.items():
+            if not math.isnan(value := float(getattr(cost, name))):
+                by_phase[key.phase][key] = value
+        groups = by_phase.values()
         if n == 0:
-            return predict([_per_moment(group, pieces) for group in by_phase], left)
-        return predict([np.array(list(group.values())) for group in by_phase], left, exact=exact)
+            return predict([_per_moment(group, pieces) for group in groups], left)
+        return predict([np.array(list(group.values())) for group in groups], left, exact=exact)
 
     return StageCost(
         n=n,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import EpisodeKey
+from safemargin.margins.learned.probe import LEARNED
 from safemargin.study.store import Store
 
 
@@ -32,3 +33,9 @@ def group_labels(store: Store, moments: Sequence[EpisodeKey]) -> npt.NDArray[np.
                 label[name] = joined
         label.update(dict.fromkeys(names, joined))
     return np.array([label[key.game_keys] for key in moments], dtype=np.int64)
+
+
+def learned_groups(store: Store, keys: Sequence[EpisodeKey]) -> npt.NDArray[np.int64]:
+    """Return the group of each moment as it was when the proxy was learned, [moments]."""
+    groups = store.meta(LEARNED)["groups"]
+    return np.array([groups[key.id] for key in keys], dtype=np.int64)

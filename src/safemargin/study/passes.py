@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Measurement, Moment
+from safemargin.core.records import (
+    Array,
+    Episode,
+    EpisodeFeatures,
+    EpisodeKey,
+    Measurement,
+    Moment,
+    MomentFeatures,
+)
 from safemargin.core.settings import Settings
-from safemargin.engines import Engine, EpisodeTask, MomentTask
-from safemargin.errors import StudyIncomplete
+from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask
+from safemargin.errors import DiagnosisWrong, StudyIncomplete
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
 
 
@@ -86,7 +94,7 @@ class Episodes:
 def run_games(engine: Engine, games: Iterable[EpisodeKey]) -> Iterator[tuple[list[Episode], float]]:
     """Pass 1: run games; yield the episodes of each as it finishes, and its worker seconds."""
     for piece in engine.run(map(EpisodeTask, games)):
-        if isinstance(piece.result, tuple):
+        if not isinstance(piece.result, list):
             raise TypeError("an episode task gave a measurement")
         yield piece.result, piece.seconds
 
@@ -109,22 +117,79 @@ def measure_moments(
     *,
     episode_of: Callable[[EpisodeKey], Episode],
     actions_of: Callable[[EpisodeKey], Array],
+    keep_features: Callable[[MomentFeatures], object] = lambda features: None,
 ) -> Iterator[tuple[Moment, Measurement, float]]:
-    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds."""
-    tasks = (
-        MomentTask(
-            episode_of(moment.episode),
-            moment,
-            n_values,
-            tuple(
-                actions_of(replace(moment.episode, life=life))
-                for life in range(moment.episode.life)
-            ),
-        )
-        for moment, n_values in todo
-    )
-    for piece in engine.run(tasks):
+    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds.
+
+    DiagnosisWrong if a moment shows it. No further one is started then, but those before it are
+    finished: the error raised is that of the first such moment, however many workers there are.
+    """
+    started: list[Moment] = []
+    wrong: dict[Moment, DiagnosisWrong] = {}
+
+    def tasks() -> Iterator[MomentTask]:
+        for moment, n_values in todo:
+            if wrong:
+                return
+            started.append(moment)
+            earlier = earlier_lives(moment, actions_of)
+            yield MomentTask(episode_of(moment.episode), moment, n_values, earlier)
+
+    for piece in engine.run(tasks()):
         if isinstance(piece.result, list):
             raise TypeError("a moment task gave episodes")
-        moment, measurement = piece.result
-        yield moment, measurement, piece.seconds
+        if isinstance(piece.result, MomentFeatures):
+            keep_features(piece.result)
+            continue
+        if isinstance(piece.result, EpisodeFeatures):
+            raise TypeError("a moment task gave the features of an episode")
+        moment, found = piece.result
+        if isinstance(found, DiagnosisWrong):
+            wrong[moment] = found
+        else:
+            yield moment, found, piece.seconds
+    if wrong:
+        raise next(wrong[moment] for moment in started if moment in wrong)
+
+
+def look_at_moments(
+    engine: Engine,
+    moments: Iterable[Moment],
+    *,
+    episode_of: Callable[[EpisodeKey], Episode],
+    actions_of: Callable[[EpisodeKey], Array],
+) -> Iterator[MomentFeatures]:
+    """Go to moments once more, only for what the policy's network makes of them."""
+    tasks = (
+        FeaturesTask(episode_of(moment.episode), moment, earlier_lives(moment, actions_of))
+        for moment in moments
+    )
+    for piece in engine.run(tasks):
+        if not isinstance(piece.result, MomentFeatures):
+            raise TypeError("a features task gave something else")
+        yield piece.result
+
+
+def look_at_episodes(
+    engine: Engine,
+    keys: Iterable[EpisodeKey],
+    *,
+    episode_of: Callable[[EpisodeKey], Episode],
+    actions_of: Callable[[EpisodeKey], Array],
+) -> Iterator[EpisodeFeatures]:
+    """Replay whole episodes for what the policy's network makes of every step."""
+    tasks = (
+        FeaturesTask(episode_of(key), None, earlier_lives(Moment(key, 0), actions_of))
+        for key in keys
+    )
+    for piece in engine.run(tasks):
+        if not isinstance(piece.result, EpisodeFeatures):
+            raise TypeError("a features task gave something else")
+        yield piece.result
+
+
+def earlier_lives(moment: Moment, actions_of: Callable[[EpisodeKey], Array]) -> tuple[Array, ...]:
+    """Return the actions of the lives before a moment's own, in the same game."""
+    return tuple(
+        actions_of(replace(moment.episode, life=life)) for life in range(moment.episode.life)
+    )

@@ -5,24 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from safemargin.core.progress import Progress
-from safemargin.core.records import PHASES, Episode, EpisodeKey, Moment, Phase
-from safemargin.core.settings import Settings
+from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
 from safemargin.engines import Engine
 from safemargin.study.costs import (
     ENOUGH,
     Cost,
     Piece,
-    cost_of_episode,
-    cost_of_measurement,
+    read_costs,
     representative,
     usual,
     whole_moments,
     without_clock,
 )
 from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
+from safemargin.study.store import Store
 
 
 class Pilot:
@@ -33,8 +34,7 @@ class Pilot:
 
     def __init__(
         self,
-        settings: Settings,
-        selection_proxy: str,
+        scratch: Store,
         wanted: Mapping[Phase, int],
         done: Mapping[Piece, Cost],
         *,
@@ -42,27 +42,25 @@ class Pilot:
     ) -> None:
         """Prepare to measure until the costs of `moments` moments are known.
 
-        The study is to have `wanted` moments of each phase, and already holds `done`.
+        The study is to have `wanted` moments of each phase, and already holds `done`; `scratch` is
+        an empty one like it, for the pilot's own pieces.
         """
-        self.settings = settings
-        self.selection_proxy = selection_proxy
+        self.afresh = partial(Pilot, scratch, wanted, done, moments=moments)
+        """Makes another pilot with the same task."""
+        self.scratch = scratch
+        self.settings = settings = scratch.settings()
         self.done = done
-        self.costs: dict[Piece, Cost] = {}
-        self.episodes: dict[EpisodeKey, Episode] = {}
         self.cold: set[EpisodeKey] = set()
         """The episodes of the first round, in which workers load and warm up."""
         self.seconds = self.selection_seconds = 0.0
         self.interrupted = False
-        known = [key.phase for key in whole_moments(usual(done), settings.n_values)]
-        held = [key.phase for key in whole_moments(done, settings.n_values)]
-        left = any(wanted[phase] > held.count(phase) for phase in PHASES)
-        shares = {phase: moments * wanted[phase] / sum(wanted.values()) for phase in PHASES}
-        self.targets = {
-            phase: max(min(wanted[phase], max(2, round(shares[phase]))) - known.count(phase), 0)
-            if left
-            else 0
-            for phase in PHASES
-        }
+        known = Counter(key.phase for key in whole_moments(usual(done), settings.n_values))
+        held = Counter(key.phase for key in whole_moments(done, settings.n_values))
+        self.targets = dict.fromkeys(PHASES, 0)
+        if any(wanted[phase] > held[phase] for phase in PHASES):
+            for phase in PHASES:
+                share = round(moments * wanted[phase] / sum(wanted.values()))
+                self.targets[phase] = max(min(wanted[phase], max(2, share)) - known[phase], 0)
         played = {key.game_keys for key, _ in done}
         self.numbers = {
             phase: (
@@ -84,12 +82,18 @@ class Pilot:
     @property
     def measured(self) -> set[EpisodeKey]:
         """The episodes whose moments are measured for every n."""
-        return whole_moments(self.costs, self.settings.n_values)
+        return whole_moments(self.scratch.estimated(), self.settings.n_values)
+
+    @property
+    def drew(self) -> list[EpisodeKey]:
+        """The episodes in which the environment drew random numbers."""
+        return self.scratch.drew()
 
     def sample(self) -> dict[Piece, Cost]:
         """Return all costs, without unusual ones where there are enough others."""
         n_values = self.settings.n_values
-        costs = representative(self.done, n_values, pilot=self.costs)
+        pilot = read_costs(self.scratch, self.settings)
+        costs = representative(self.done, n_values, pilot=pilot)
         warm = (piece for piece in costs if piece[0] not in self.cold)
         if len(whole_moments(warm, n_values)) >= ENOUGH:
             costs = without_clock(costs, self.cold)
@@ -103,7 +107,7 @@ class Pilot:
             for counts in self._rounds(engine.workers):
                 self._run_episodes(engine, counts)
                 self._measure(engine, self._select(counts), progress)
-                self.cold = self.cold or set(self.episodes)
+                self.cold = self.cold or set(self.scratch.episode_outlines())
                 if time.monotonic() - began > seconds:
                     break
         except KeyboardInterrupt:
@@ -135,10 +139,7 @@ class Pilot:
             for _ in range(counts[phase] - len(self._eligible(phase)))
         ]:
             for game, seconds in run_games(engine, missing):
-                for episode in game:
-                    share = seconds / len(game)
-                    self.costs[episode.key, 0] = cost_of_episode(episode, share, self.settings)
-                    self.episodes[episode.key] = episode
+                self.scratch.add_episodes(game, seconds=seconds)
                 self.finished[game[0].key.phase].add_game(game)
             for key in missing:
                 self.games[key.phase].append(key.index)
@@ -149,23 +150,24 @@ class Pilot:
         """Select one moment of each episode, as a study would; return those not yet measured."""
         began = time.perf_counter()
         natural, spread = (
-            [self.episodes[key] for key in self._eligible(phase)[: counts[phase]]]
-            for phase in PHASES
+            map(self.scratch.episode, self._eligible(phase)[: counts[phase]]) for phase in PHASES
         )
-        selected = list(select_moments(natural, spread, self.selection_proxy, self.settings))
+        proxy = self.scratch.meta("selection_proxy")
+        selected = list(select_moments(natural, spread, proxy, self.settings))
         self.selection_seconds = (time.perf_counter() - began) / len(selected)
-        return [moment for moment, _ in selected if moment.episode not in self.measured]
+        self.scratch.add_moments(selected)
+        measured = self.measured
+        return [moment for moment, _ in selected if moment.episode not in measured]
 
     def _measure(self, engine: Engine, moments: list[Moment], progress: Progress) -> None:
         """Measure the criticality of some moments for every n."""
         for moment, measurement, seconds in measure_moments(
             engine,
             ((moment, self.settings.n_values) for moment in moments),
-            episode_of=self.episodes.__getitem__,
-            actions_of=lambda key: self.episodes[key].actions,
+            episode_of=self.scratch.episode,
+            actions_of=self.scratch.actions,
         ):
-            cost = cost_of_measurement(measurement, seconds)
-            self.costs[moment.episode, measurement.estimate.n] = cost
+            self.scratch.add_measurement(moment, measurement, seconds=seconds)
             progress.advance(measurement.steps)
 
 

@@ -18,14 +18,17 @@ from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Phase
 from safemargin.core.settings import Settings
 from safemargin.engines import EngineName, available_cores, check_engine
-from safemargin.errors import InvalidInput
+from safemargin.environments import Way
+from safemargin.environments.doctor.diagnosis import corrected
+from safemargin.errors import DiagnosisWrong, InvalidInput, StudyError
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.proxies import Proxy
-from safemargin.study.collection import check_collect
+from safemargin.study.collection import check_collect, refuse_draws
 from safemargin.study.costs import read_costs
 from safemargin.study.forecast import Forecast, Range, forecast
 from safemargin.study.pilot import Pilot
-from safemargin.study.store import DATABASE
+from safemargin.study.schema import ENTRIES
+from safemargin.study.store import DATABASE, Store
 from safemargin.study.study import MakeEnvironment, Study
 from safemargin.study.suggestions import Saving, savings
 
@@ -75,6 +78,7 @@ def plan_study(
     env_arguments: Mapping[str, Any] | None = None,
     scores: ScoreKind | None = None,
     proxies: Sequence[Proxy | str] = (),
+    way: Way | None = None,
     workers: int | None = None,
     engine: EngineName | None = None,
     address: str | None = None,
@@ -104,38 +108,58 @@ def plan_study(
     progress = progress or Silence()
     existing = Path(path) if path is not None and (Path(path) / DATABASE).exists() else None
     with contextlib.ExitStack() as stack:
-        folder = existing or Path(
+        temporary = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="safemargin-plan-"))
         )
         began = time.monotonic()
         study = stack.enter_context(
             Study.create(
-                folder,
+                existing or temporary,
                 env,
                 policy,
                 settings,
                 env_arguments=env_arguments,
                 scores=scores,
                 proxies=proxies,
+                way=way,
                 progress=progress,
             )
         )
         examined = 0.0 if existing else time.monotonic() - began
         done = read_costs(study.store, study.settings)
         wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
+        scratch = study.store
+        if existing is not None:
+            entries = {name: study.store.meta(name) for name in ENTRIES}
+            scratch = stack.enter_context(contextlib.closing(Store.create(temporary, entries)))
         pilot = Pilot(
-            study.settings,
-            study.default_proxy,
+            scratch,
             wanted,
             done,
             moments=max(MOMENTS, workers) if moments is None else moments,
         )
-        if pilot.todo:
-            with study.open_engine(engine, **options) as started:
-                workers = started.workers
-                pilot.run(started, seconds=seconds, progress=progress)
+        while pilot.todo:
+            try:
+                with study.open_engine(engine, **options) as started:
+                    workers = started.workers
+                    pilot.run(started, seconds=seconds, progress=progress)
+                refuse_draws(pilot.drew, study.diagnosis)
+                break
+            except DiagnosisWrong as wrong:
+                pilot = _again(study, pilot, wrong, existing)
         found = forecast(pilot.sample(), study.settings, wanted, done=done)
         return _cost_plan(study, pilot, found, workers, examined, existing)
+
+
+def _again(study: Study, pilot: Pilot, wrong: DiagnosisWrong, existing: Path | None) -> Pilot:
+    """Correct the diagnosis of the temporary study, and return a pilot that starts afresh."""
+    if existing is not None:
+        raise StudyError(
+            f"{wrong.cause}: `safemargin collect` will correct the study in {existing} and measure "
+            "everything again, so plan a new one (another -o)"
+        ) from None
+    study.store.correct_diagnosis(corrected(study.diagnosis, wrong))
+    return pilot.afresh()
 
 
 def _cost_plan(

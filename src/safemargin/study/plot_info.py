@@ -11,7 +11,7 @@ from safemargin.core.records import PHASES, Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest, paper_densities
 from safemargin.margins.bounds.sample import Sample
-from safemargin.margins.bounds.table import Estimand, check_confidence
+from safemargin.margins.bounds.table import check_confidence
 from safemargin.margins.density import Density
 from safemargin.margins.lookup import Margins
 
@@ -50,11 +50,8 @@ class HeatmapInfo:
     proxies: Floats  # [bins]
     tolerances: Floats  # [tolerances]
     margins: npt.NDArray[np.int64]  # [tolerances, bins]
-    n_values: tuple[int, ...]
-    proxy: str
-    confidence: float
-    method: str
-    estimand: Estimand
+    fitted: Margins
+    """The margins that were looked up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,22 +84,22 @@ def kde_info(
     densities = paper_densities(
         sample, drop_highest=drop_highest, bins=bins, minimum_bandwidth=minimum_bandwidth
     )
-    panels = []
-    for column, density in enumerate(densities):
-        keep = keep_lowest(sample.proxies[:, column], drop_highest)
-        panels.append(
-            KdePanel(
-                n=sample.n_values[column],
-                density=density,
-                mean=density.mean,
-                median=density.median,
-                percentile=density.percentile(confidence),
-                proxies=sample.proxies[keep, column],
-                criticalities=sample.losses[keep, column],
-            )
+    panels = tuple(
+        KdePanel(
+            n=n,
+            density=density,
+            mean=density.mean,
+            median=density.median,
+            percentile=density.percentile(confidence),
+            proxies=proxies[keep := keep_lowest(proxies, drop_highest)],
+            criticalities=losses[keep],
         )
+        for n, density, proxies, losses in zip(
+            sample.n_values, densities, sample.proxies.T, sample.losses.T, strict=True
+        )
+    )
     dropped = len(sample.proxies) - len(panels[0].proxies)
-    return KdeInfo(tuple(panels), tuples.n_values, tuples.proxy, confidence, dropped)
+    return KdeInfo(panels, tuples.n_values, tuples.proxy, confidence, dropped)
 
 
 def heatmap_info(margins: Margins, *, tolerances: npt.ArrayLike | None = None) -> HeatmapInfo:
@@ -117,16 +114,7 @@ def heatmap_info(margins: Margins, *, tolerances: npt.ArrayLike | None = None) -
     rows = np.asarray(tolerances, dtype=np.float64)
     if rows.ndim != 1 or len(rows) < 2 or not (np.diff(rows) > 0).all():
         raise InvalidInput("a heatmap needs two or more tolerances in increasing order")
-    return HeatmapInfo(
-        proxies=margins.bound.grid[0],
-        tolerances=rows,
-        margins=margins.heatmap(rows),
-        n_values=margins.n_values,
-        proxy=margins.proxy,
-        confidence=margins.confidence,
-        method=margins.method,
-        estimand=margins.estimand,
-    )
+    return HeatmapInfo(margins.bound.grid[0], rows, margins.heatmap(rows), margins)
 
 
 def histogram_info(

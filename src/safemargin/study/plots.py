@@ -19,10 +19,12 @@ from matplotlib.ticker import MaxNLocator
 
 from safemargin.core.files import written_whole
 from safemargin.core.records import Tuples
+from safemargin.core.settings import Settings
 from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import ESTIMANDS
 from safemargin.margins.lookup import Margins
+from safemargin.study.judging import minimum_bandwidth
 from safemargin.study.plot_info import (
     HeatmapInfo,
     HistogramInfo,
@@ -36,6 +38,10 @@ from safemargin.study.plot_info import (
 )
 
 COLOURS = "cividis"  # perceptually uniform, and the same for the colour-blind
+CURVES: dict[str, dict[str, Any]] = {
+    name: {"color": "white", "linewidth": 1.5, "linestyle": style}
+    for name, style in (("percentile", "solid"), ("mean", (0, (5, 2))), ("median", (0, (1, 1.3))))
+}
 CRITICALITY_LABEL = "true criticality: mean loss (discounted reward)"
 
 
@@ -79,23 +85,15 @@ def kde_figure(info: KdeInfo) -> Figure:
         title += f"\n{count} of {len(info.n_values)} values of n shown, evenly spaced"
     figure.suptitle(title, fontsize=11)
     figure.supylabel(CRITICALITY_LABEL, fontsize=10)
-    handles: list[Any] = [
-        Line2D([], [], label=label, **_curve_style(style))
-        for label, style in (
-            (f"{percent(info.confidence)} percentile", "percentile"),
-            ("mean", "mean"),
-            ("median", "median"),
-        )
-    ]
-    handles.append(
-        Line2D([], [], marker="o", color="none", markersize=4, label="moment",
-               markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.5)
-    )  # fmt: skip
+    names = {"percentile": f"{percent(info.confidence)} percentile"}
     colours = matplotlib.colormaps[COLOURS]
-    handles += [
+    handles = [
+        *(Line2D([], [], label=names.get(name, name), **CURVES[name]) for name in CURVES),
+        Line2D([], [], marker="o", color="none", markersize=4, label="moment",
+               markerfacecolor="white", markeredgecolor="black", markeredgewidth=0.5),
         Patch(facecolor=colours(0.0), label="unlikely"),
         Patch(facecolor=colours(1.0), label="likely at this proxy"),
-    ]
+    ]  # fmt: skip
     legend = figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -113,7 +111,8 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     """Draw proxy × tolerance, one colour per margin, large areas labelled with their margin."""
     from scipy.ndimage import distance_transform_edt  # here: only labels need it
 
-    steps = [0, *info.n_values]
+    fitted = info.fitted
+    steps = [0, *fitted.n_values]
     colours = ListedColormap(
         [matplotlib.colormaps[COLOURS](share) for share in np.linspace(0, 1, len(steps))]
     )
@@ -156,11 +155,11 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
             fontsize=9,
             color="white" if dark else "black",
         )
-    axes.set_xlabel(f"proxy: {readable(info.proxy)}")
+    axes.set_xlabel(f"proxy: {readable(fitted.proxy)}")
     axes.set_ylabel("tolerance ζ (discounted reward)")
     axes.set_title(
-        f"Safety margin: {ESTIMANDS[info.estimand]}, {percent(info.confidence)} confidence\n"
-        f"method: {info.method}",
+        f"Safety margin: {ESTIMANDS[fitted.estimand]}, {percent(fitted.confidence)} confidence\n"
+        f"method: {fitted.method}",
         fontsize=11,
     )
     # Ticks at equal distances where the number of steps allows it: 0, 4, 8, … 32.
@@ -217,11 +216,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160)
     return target
 
 
-def _curve_style(name: str) -> dict[str, Any]:
-    style = {"percentile": "solid", "mean": (0, (5, 2)), "median": (0, (1, 1.3))}[name]
-    return {"color": "white", "linewidth": 1.5, "linestyle": style}
-
-
 def _draw_density(axes: Axes, panel: KdePanel) -> None:
     density = panel.density
     axes.set_title(f"n = {panel.n}", fontsize=10)
@@ -258,10 +252,19 @@ def _draw_density(axes: Axes, panel: KdePanel) -> None:
         axes.text(0.5, 0.62, "all criticalities are equal", transform=axes.transAxes,
                   ha="center", color="white", fontsize=8.5)  # fmt: skip
     axes.scatter(panel.proxies, panel.criticalities, s=3, c="white", alpha=0.3, linewidths=0)
-    for name in ("median", "mean", "percentile"):
+    for name in reversed(CURVES):
         axes.plot(
             density.proxy,
             getattr(panel, name),
             path_effects=[withStroke(linewidth=3, foreground="black")],
-            **_curve_style(name),
+            **CURVES[name],
         )
+
+
+def save_figures(tuples: Tuples, margins: Margins, folder: Path, picture_format: str) -> list[Path]:
+    """Draw a study's figures into a folder; return their paths."""
+    bandwidth = minimum_bandwidth(Settings.from_mapping(margins.settings))
+    figures = study_figures(tuples, margins, minimum_bandwidth=bandwidth)
+    return [
+        save_figure(figure, folder / f"{name}.{picture_format}") for name, figure in figures.items()
+    ]

@@ -79,6 +79,13 @@ def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
                 f"({theirs.get('name') or theirs.get('description')}, {theirs['identity'][:19]}…, "
                 f"not {meta[part]['identity'][:19]}…); collect into another folder"
             )
+    asked = meta.get("diagnosis", {}).get("asked_way")
+    diagnosis = store.meta("diagnosis")
+    if asked is not None and asked != diagnosis.get("asked_way"):
+        raise StudyMismatch(
+            f"the study in {store.folder} was not made with --way {asked} (it measures by "
+            f"{diagnosis['way']}); leave --way as it was, or collect into another folder"
+        )
     if "settings" in meta:
         made_with = Settings.from_mapping(store.meta("settings"))
         differences = made_with.differences(Settings.from_mapping(meta["settings"]))

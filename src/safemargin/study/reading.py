@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from safemargin.core.records import (
     Array,
@@ -19,9 +23,12 @@ from safemargin.core.records import (
     Moment,
     Phase,
 )
-from safemargin.errors import StudyError
+from safemargin.core.settings import Settings
+from safemargin.errors import StudyError, StudyIncomplete
+from safemargin.margins.learned.probe import LEARNED
 from safemargin.study.blobs import unpack
 from safemargin.study.disk_faults import damaged, disk_faults
+from safemargin.study.evidence import contradiction
 
 _OF_EPISODE = "phase = ? AND episode = ? AND life = ?"
 
@@ -30,7 +37,7 @@ _TOTALS = {
     "chosen_moments": "COUNT(*) FROM moments",
     # Moments with equal proxies are almost certainly the same state reached again.
     "distinct_moments": "COUNT(DISTINCT looks) FROM (SELECT group_concat(value, ' ') AS looks "
-    "FROM moment_proxies GROUP BY phase, episode, life)",
+    "FROM moment_proxies WHERE proxy <> 'learned' GROUP BY phase, episode, life)",
     "distinct_episodes": "COUNT(DISTINCT fingerprint) FROM moments "
     "JOIN episodes USING (phase, episode, life)",
     "estimates": "COUNT(*) FROM estimates",
@@ -66,32 +73,27 @@ class TupleRow(NamedTuple):
         return EpisodeKey(self.phase, self.episode, self.life)
 
 
-class CostRow(NamedTuple):
-    """What one finished piece cost: an episode (n = 0), or a moment measured for one n."""
-
-    key: EpisodeKey
-    n: int
-    steps: int
-    seconds: float
-    trials: int
-    capped: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ProxyTrace:
     """One proxy along a recorded episode, with what is needed to place the episode."""
 
     key: EpisodeKey
+    values: Floats  # [steps], or [steps, n] where the proxy depends on n
+    moment_step: int | None
+    """The step selected for measuring; None where none was selected."""
+    steps: int
     seed: int
     opening: int
-    steps: int
     total_reward: float
     ended: str
     """'terminated', 'truncated' or 'cut'."""
     fingerprint: str
-    values: Floats  # [steps], or [steps, n] where the proxy depends on n
-    moment_step: int | None
-    """The step selected for measuring; None where none was selected."""
+
+
+def proxies_at(values: Floats, step: int, n_values: Sequence[int]) -> dict[int, float]:
+    """Return n → the proxy at a step; its only n is 0 where the proxy does not look at n."""
+    columns = [0] if values.ndim == 1 else n_values
+    return dict(zip(columns, np.atleast_1d(values[step]).tolist(), strict=False))
 
 
 class StoreReader:
@@ -100,10 +102,17 @@ class StoreReader:
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder.absolute()  # still right after the process changes its folder
         self._connection = connection
+        self._proven: dict[str, tuple[int, int]] = {}
+        """What agreed with the raw data (a proxy, or '' for the estimates) in which version."""
 
     def _query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with disk_faults(self.folder):
             return self._connection.execute(sql, values).fetchall()
+
+    def _rows(self, sql: str, *values: Any) -> Iterator[tuple[EpisodeKey, list[Any]]]:
+        """Yield the episode that the first columns of each row name, and the other columns."""
+        for phase, index, life, *others in self._query(sql, *values):
+            yield EpisodeKey(phase, index, life), others
 
     def version(self) -> tuple[int, int]:
         """Return a value that changes with every change to the database, by whichever process."""
@@ -114,38 +123,54 @@ class StoreReader:
         rows = self._query("SELECT value FROM meta WHERE name = ?", name)
         try:
             return json.loads(rows[0][0]) if rows else None
-        except json.JSONDecodeError:
+        except (RecursionError, TypeError, ValueError):
             raise damaged(self.folder, f"the entry {name!r} of its table meta is no JSON") from None
+
+    def settings(self) -> Settings:
+        """Return the settings that the study was made with."""
+        stored = self.meta("settings")
+        try:
+            for name, value in stored.items():
+                number = isinstance(getattr(Settings, name, None), float | int)
+                if number and not isinstance(value, float | int):
+                    raise TypeError(f"{name} is {value!r:.40}")
+            return Settings.from_mapping(stored)
+        except (ArithmeticError, TypeError) as error:
+            what = f"the entry 'settings' of its table meta: {error}"
+            raise damaged(self.folder, what) from error
 
     # -- episodes ------------------------------------------------------------------------------
 
     def episode_outlines(self) -> dict[EpisodeKey, tuple[int, int, bool]]:
         """Return the opening, the steps, and whether it was cut, of every finished episode."""
-        rows = self._query(
+        rows = self._rows(
             "SELECT phase, episode, life, opening, steps, ended = 'cut' FROM episodes "
             "ORDER BY phase, episode, life"
         )
-        return {EpisodeKey(*row[:3]): (row[3], row[4], bool(row[5])) for row in rows}
+        return {key: (opening, steps, bool(cut)) for key, (opening, steps, cut) in rows}
 
     def fingerprints(self) -> dict[EpisodeKey, str]:
         """Return the fingerprint of every episode; copies of one another share theirs."""
-        rows = self._query(
+        rows = self._rows(
             "SELECT phase, episode, life, fingerprint FROM episodes ORDER BY phase, episode, life"
         )
-        return {EpisodeKey(*row[:3]): row[3] for row in rows}
+        return {key: fingerprint for key, (fingerprint,) in rows}
 
     def actions(self, key: EpisodeKey) -> Array:
         """Return the recorded actions of one episode."""
-        return unpack(self._of_episode("actions", key)[0])
+        return self._array("actions", key)
+
+    def scores(self, key: EpisodeKey) -> npt.NDArray[np.float32]:
+        """Return the recorded scores of one episode, [steps, …]."""
+        return self._array("scores", key)
 
     def rewards(self, key: EpisodeKey) -> Floats:
         """Return the recorded rewards of one episode."""
-        return unpack(self._of_episode("rewards", key)[0])
+        return self._array("rewards", key)
 
     def episode(self, key: EpisodeKey) -> Episode:
         """Return one episode with all its arrays."""
-        columns = "seed, opening, ended, actions, rewards, scores"
-        seed, opening, ended, actions, rewards, scores = self._of_episode(columns, key)
+        seed, opening, steps, ended = self._of_episode("seed, opening, steps, ended", key)
         proxies = self._query(
             f"SELECT proxy, proxies FROM episode_proxies WHERE {_OF_EPISODE} ORDER BY proxy",
             *astuple(key),
@@ -154,14 +179,18 @@ class StoreReader:
             key=key,
             seed=seed,
             opening=opening,
-            actions=unpack(actions),
-            rewards=unpack(rewards),
-            scores=unpack(scores),
-            proxies={name: unpack(values) for name, values in proxies},
+            actions=self._array("actions", key),
+            rewards=self._array("rewards", key),
+            scores=self._array("scores", key),
+            proxies={name: unpack(values, rows=(steps,), of=key) for name, values in proxies},
             terminated=ended == "terminated",
             truncated=ended == "truncated",
             cut=ended == "cut",
         )
+
+    def _array(self, column: str, key: EpisodeKey) -> Array:
+        steps, array = self._of_episode(f"steps, {column}", key)
+        return unpack(array, rows=(steps,), of=key)
 
     def _of_episode(self, columns: str, key: EpisodeKey) -> tuple[Any, ...]:
         rows = self._query(f"SELECT {columns} FROM episodes WHERE {_OF_EPISODE}", *astuple(key))
@@ -169,34 +198,49 @@ class StoreReader:
             raise StudyError(f"the study in {self.folder} has no episode {key}")
         return rows[0]
 
+    def untraced(self, proxy: str) -> list[EpisodeKey]:
+        """Return the episodes along which a proxy is not recorded."""
+        sql = "SELECT phase, episode, life FROM episodes EXCEPT "
+        sql += "SELECT phase, episode, life FROM episode_proxies WHERE proxy = ? ORDER BY 1, 2, 3"
+        return [key for key, _ in self._rows(sql, proxy)]
+
     def proxy_traces(self, proxy: str) -> Iterator[ProxyTrace]:
         """Yield one proxy along every episode, by phase, number and life."""
-        for *key, seed, opening, steps, total, ended, fingerprint, values, step in self._query(
-            "SELECT phase, episode, life, seed, opening, steps, total_reward, ended, fingerprint, "
-            "proxies, step FROM episodes "
+        if proxy == LEARNED and (left := self.untraced(proxy)):
+            raise StudyIncomplete(
+                f"the learned proxy is not recorded along {len(left):,} episodes of the study in "
+                f"{self.folder}; run `safemargin learn {self.folder}` (without --no-traces)"
+            )
+        for key, (values, step, steps, *others) in self._rows(
+            "SELECT phase, episode, life, proxies, step, steps, seed, opening, total_reward, "
+            "ended, fingerprint FROM episodes "
             "JOIN episode_proxies USING (phase, episode, life) "
             "LEFT JOIN moments USING (phase, episode, life) "
             "WHERE proxy = ? ORDER BY phase, episode, life",
             proxy,
         ):
-            yield ProxyTrace(
-                key=EpisodeKey(*key),
-                seed=seed,
-                opening=opening,
-                steps=steps,
-                total_reward=total,
-                ended=ended,
-                fingerprint=fingerprint,
-                values=unpack(values),
-                moment_step=step,
-            )
+            yield ProxyTrace(key, unpack(values, rows=(steps,), of=key), step, steps, *others)
 
     # -- moments and estimates -----------------------------------------------------------------
 
     def moments(self) -> list[Moment]:
         """Return all selected moments, by phase, number and life."""
-        rows = self._query("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
-        return [Moment(EpisodeKey(*row[:3]), row[3]) for row in rows]
+        rows = self._rows("SELECT phase, episode, life, step FROM moments ORDER BY 1, 2, 3")
+        return [Moment(key, step) for key, (step,) in rows]
+
+    def has_features_table(self) -> bool:
+        """Whether the study was made by a version that records features."""
+        sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'moment_features'"
+        return bool(self._query(sql))
+
+    def features(self) -> dict[EpisodeKey, npt.NDArray[np.float32]]:
+        """Return the hidden layer before each moment that was looked at, [lags, width]."""
+        if not self.has_features_table():
+            return {}
+        rows = self._query(
+            "SELECT phase, episode, life, hidden FROM moment_features ORDER BY 1, 2, 3"
+        )
+        return {EpisodeKey(*row[:3]): unpack(row[3]) for row in rows}
 
     def looks_at_n(self, proxy: str) -> bool:
         """Return whether a proxy has one value for each n."""
@@ -205,6 +249,7 @@ class StoreReader:
 
     def tuple_rows(self, proxy: str | None = None) -> list[TupleRow]:
         """Return every moment, proxy (or only the one named) and n, in this order."""
+        self._prove(self.meta("proxies") if proxy is None else [proxy])
         chosen, values = ("", ()) if proxy is None else ("WHERE proxy = ?", (proxy,))
         rows = self._query(
             f"SELECT {', '.join(TupleRow._fields)} FROM tuples {chosen} "
@@ -215,32 +260,68 @@ class StoreReader:
 
     def estimated(self) -> set[tuple[EpisodeKey, int]]:
         """Return which (episode, n) are finished."""
-        rows = self._query("SELECT phase, episode, life, n FROM estimates")
-        return {(EpisodeKey(*row[:3]), row[3]) for row in rows}
+        rows = self._rows("SELECT phase, episode, life, n FROM estimates")
+        return {(key, n) for key, (n,) in rows}
 
     def measurements(self, key: EpisodeKey) -> list[Measurement]:
         """Return the finished measurements of an episode's moment, by increasing n."""
-        found = []
-        for n, mean, half_width, trials, exact, unperturbed, capped, *rest in self._query(
-            "SELECT n, criticality, half_width, trials, exact, unperturbed, capped, "
-            "perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
-            "FROM estimates JOIN costs USING (phase, episode, life, n) "
-            f"WHERE {_OF_EPISODE} ORDER BY n",
-            *astuple(key),
-        ):
-            estimate = Estimate(n, mean, half_width, trials, bool(exact), unperturbed, bool(capped))
-            returns, unperturbed_returns, *costs = rest
-            found.append(
-                Measurement(estimate, unpack(returns), unpack(unperturbed_returns), *costs)
-            )
-        return found
+        found = self.all_measurements(f"WHERE {_OF_EPISODE}", *astuple(key))
+        return [measurement for _, measurement in found]
 
-    def trial_returns(self) -> Iterator[tuple[EpisodeKey, int, float, Floats]]:
-        """Yield episode, n, mean unperturbed return and perturbed returns of every estimate."""
-        for *key, n, unperturbed, returns in self._query(
-            "SELECT phase, episode, life, n, unperturbed, perturbed_returns FROM estimates"
+    def all_measurements(
+        self, chosen: str = "", *values: Any
+    ) -> Iterator[tuple[EpisodeKey, Measurement]]:
+        """Yield every finished measurement by phase, number, life and n.
+
+        StudyCorrupt if an estimate differs from what its returns give. `chosen` is a condition.
+        """
+        settings = self.settings()
+        for key, (n, mean, width, trials, exact, unperturbed, capped, *rest) in self._rows(
+            "SELECT phase, episode, life, n, criticality, half_width, trials, exact, unperturbed, "
+            "capped, perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
+            f"FROM estimates JOIN costs USING (phase, episode, life, n) {chosen} "
+            "ORDER BY phase, episode, life, n",
+            *values,
         ):
-            yield EpisodeKey(*key), n, unperturbed, unpack(returns)
+            name = f"{key}, n = {n}"
+            estimate = Estimate(n, mean, width, trials, bool(exact), unperturbed, bool(capped))
+            perturbed_returns, unperturbed_returns, *costs = rest
+            measurement = Measurement(
+                estimate,
+                unpack(perturbed_returns, rows=(trials,), of=name),
+                unpack(unperturbed_returns, rows=(1, trials), of=name),
+                *costs,
+            )
+            if (wrong := contradiction(measurement, settings)) is not None:
+                raise damaged(self.folder, f"the estimate of {name}: {wrong}")
+            yield key, measurement
+
+    def _prove(self, proxies: Sequence[str]) -> None:
+        """Raise StudyCorrupt if the estimates or the moments' proxies differ from the raw data."""
+        version = self.version()
+        for name in ("", *proxies):
+            if self._proven.get(name) == version:
+                continue
+            if name == LEARNED:  # from models that have not seen the moment, unlike the traces
+                continue
+            if name:
+                self._prove_proxy(name)
+            else:
+                collections.deque(self.all_measurements(), maxlen=0)
+            self._proven[name] = version
+
+    def _prove_proxy(self, proxy: str) -> None:
+        """Raise StudyCorrupt if a moment's proxy is not the one recorded at its step."""
+        said: dict[EpisodeKey, dict[int, float]] = {}
+        sql = "SELECT phase, episode, life, n, value FROM moment_proxies WHERE proxy = ?"
+        for key, (n, value) in self._rows(sql, proxy):
+            said.setdefault(key, {})[n] = value
+        n_values = self.settings().n_values
+        for trace in self.proxy_traces(proxy):
+            step = trace.moment_step
+            if step is not None and said[trace.key] != proxies_at(trace.values, step, n_values):
+                what = f"the {proxy} of {trace.key} is not the one recorded at step {step}"
+                raise damaged(self.folder, what)
 
     # -- counts and costs ----------------------------------------------------------------------
 
@@ -258,20 +339,21 @@ class StoreReader:
             )
         )
 
-    def costs(self) -> list[CostRow]:
-        """Return what every finished piece cost."""
-        rows = self._query(
+    def costs(self) -> Iterator[tuple[tuple[EpisodeKey, int], tuple[int, float, int, bool]]]:
+        """Yield every piece, (episode, n), with its steps, seconds, trials, and if it was capped.
+
+        The piece of n = 0 is the episode itself.
+        """
+        for key, (n, steps, seconds, trials, capped) in self._rows(
             "SELECT phase, episode, life, n, costs.steps, seconds, IFNULL(trials, 0), "
-            "IFNULL(capped, 0) FROM costs LEFT JOIN estimates USING (phase, episode, life, n)"
-        )
-        return [
-            CostRow(EpisodeKey(*key), n, steps, seconds, trials, bool(capped))
-            for *key, n, steps, seconds, trials, capped in rows
-        ]
+            "IFNULL(capped, 0) FROM costs JOIN episodes USING (phase, episode, life) "
+            "LEFT JOIN estimates USING (phase, episode, life, n)"
+        ):
+            yield (key, n), (steps, seconds, trials, bool(capped))
 
     def row_sizes(self) -> Iterator[tuple[EpisodeKey, int, int]]:
         """Yield the piece (episode and n) and the bytes of arrays of every row of the tables."""
-        for *key, n, size in self._query(
+        for key, (n, size) in self._rows(
             "SELECT phase, episode, life, 0, LENGTH(proxies) FROM episode_proxies UNION ALL SELECT "
             "phase, episode, life, 0, LENGTH(actions) + LENGTH(rewards) + LENGTH(scores) "
             "FROM episodes UNION ALL SELECT phase, episode, life, n, "
@@ -280,4 +362,4 @@ class StoreReader:
             "UNION ALL SELECT phase, episode, life, 0, 0 FROM moments "
             "UNION ALL SELECT phase, episode, life, 0, 0 FROM moment_proxies"
         ):
-            yield EpisodeKey(*key), n, size
+            yield key, n, size

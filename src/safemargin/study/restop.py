@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from safemargin.core.records import EpisodeKey, Floats
 from safemargin.core.settings import Settings
 from safemargin.criticality.plans import rule_of
 from safemargin.errors import InvalidInput, StudyIncomplete
+from safemargin.study.evidence import judge
 from safemargin.study.store import Store
 
 TRIAL_FIELDS = (
@@ -25,23 +26,15 @@ TRIAL_FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Estimates from the first trials of each (moment, n), stopped by another plan."""
-
-    criticalities: Floats  # [moments, n]
-    half_widths: Floats  # [moments, n]
-    trials: Floats  # [moments, n]
-
-
 def read_under(
     store: Store,
     moments: Sequence[EpisodeKey],
     made_with: Settings,
     plan: Settings,
-) -> Reading:
+) -> Floats:
     """Return the estimates that `plan` would have given, from the trials that the study holds.
 
+    They are [moments, n, 3]: criticality, half-width and number of trials of each.
     Only trials that were drawn independently can be stopped earlier: stratified ones (plan `fixed`)
     belong together.
     """
@@ -62,20 +55,16 @@ def read_under(
             "only a study with independent trials ('paper', 'rule-of-three' or 'anytime') can be "
             "read under another plan"
         )
-    table = np.empty((3, len(moments), len(made_with.n_values)))
+    table = np.empty((len(moments), len(made_with.n_values), 3))
     for row, key in enumerate(moments):
         for column, measurement in enumerate(store.measurements(key)):
             losses = measurement.unperturbed - measurement.perturbed  # [trials]
-            rule = rule_of(plan)
-            for loss in losses:
-                if rule.stopped:
-                    break
-                rule.add(float(loss))
+            rule = judge(rule_of(plan), losses)
             if not rule.stopped:
                 raise StudyIncomplete(
                     f"the study in {store.folder} holds {len(losses)} trials of {key} for n = "
                     f"{measurement.estimate.n}, "
                     f"which are not enough for plan {plan.trial_plan!r} with these settings"
                 )
-            table[:, row, column] = rule.mean, rule.half_width, rule.trials
-    return Reading(*table)
+            table[row, column] = rule.mean, rule.half_width, rule.trials
+    return table

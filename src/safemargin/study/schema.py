@@ -1,11 +1,27 @@
-"""The tables of a study's database."""
+"""The tables of a study's database, and what must hold in them."""
 
 from __future__ import annotations
+
+import contextlib
+import functools
+import sqlite3
+from typing import Any
 
 FORMAT = 2
 """The version of the schema, stored as the entry `format` of the table `meta`."""
 
-SCHEMA = """
+FEATURES_TABLE = """
+CREATE TABLE moment_features (          -- for learned proxies; see policies.features
+    phase TEXT NOT NULL,
+    episode INTEGER NOT NULL,
+    life INTEGER NOT NULL,
+    hidden BLOB NOT NULL,               -- [lags, width]
+    PRIMARY KEY (phase, episode, life)
+) WITHOUT ROWID;
+"""
+"""The table for learned proxies; studies made by earlier versions get it when it is needed."""
+
+SCHEMA = f"""{FEATURES_TABLE}
 CREATE TABLE meta (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL                 -- JSON
@@ -83,3 +99,78 @@ CREATE VIEW tuples AS
     JOIN moment_proxies USING (phase, episode, life)
     WHERE moment_proxies.n = 0 OR moment_proxies.n = estimates.n;
 """
+
+ENTRIES: dict[str, Any] = {
+    "environment": {"name": str, "arguments": dict, "identity": str, "spec": str | None},
+    "policy": {"description": str, "identity": str, "kind": str, "source": str | None},
+    "settings": dict,
+    "proxies": [str],
+    "extra_proxies": [str],
+    "selection_proxy": str,
+    "diagnosis": {
+        "way": str,
+        "environment_deterministic": bool,
+        "policy_deterministic": bool,
+        "findings": [{"level": str, "text": str}],
+    },
+}
+"""The entries of the table `meta` that every study has, besides its format, and their forms."""
+
+OPTIONAL_ENTRIES: dict[str, Any] = {
+    "learned": {"probe": dict, "found": dict, "groups": dict},
+    "target": {"natural": int, "spread": int, "workers": int},
+    "versions": dict,
+    "signature": str | None,
+}
+"""Entries that a study may have, and their forms."""
+
+_CONDITIONS = {
+    "episodes": "opening BETWEEN 0 AND steps AND ended IN ('terminated', 'truncated', 'cut')",
+    "episode_proxies": "TRUE",
+    "moments": "TRUE",
+    "moment_proxies": "TRUE",
+    "estimates": "trials > 0",
+    "costs": "steps >= 0",
+}
+"""Table → what holds in each of its rows, besides what holds in all of them."""
+
+REFERENCES = (
+    ("moments", "episodes", "phase, episode, life"),
+    ("estimates", "moments", "phase, episode, life"),
+    ("estimates", "costs", "phase, episode, life, n"),
+)
+"""Each row of a first table has one in the second with the same values of these columns."""
+
+PROXY_REFERENCES = (
+    ("episodes", "episode_proxies", "phase, episode, life"),
+    ("moments", "moment_proxies", "phase, episode, life"),
+    ("estimates", "tuples", "phase, episode, life, n"),
+)
+"""The same, for every proxy of the study."""
+
+
+@functools.cache
+def conditions() -> dict[str, str]:
+    """Return table → the SQL condition that each of its rows meets."""
+    found = {}
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        for table, special in _CONDITIONS.items():
+            types = [
+                f"typeof({name}) = '{kind.lower()}'"
+                for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")
+            ]
+            key = "phase IN ('natural', 'spread') AND episode >= 0 AND life >= 0"
+            found[table] = " AND ".join([*types, key, special])
+    return found
+
+
+def has_form(value: Any, form: Any) -> bool:
+    """Return whether a JSON value has a form: a type, [form of each], or {name: form}."""
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            name in value and has_form(value[name], part) for name, part in form.items()
+        )
+    if isinstance(form, list):
+        return isinstance(value, list) and all(has_form(each, form[0]) for each in value)
+    return isinstance(value, form)

@@ -31,11 +31,13 @@ def single_run_losses(
     losses = np.full((len(moments), runs, len(n_values)), np.nan)
     rows = {key: row for row, key in enumerate(moments)}
     columns = {n: column for column, n in enumerate(n_values)}
-    for key, n, unperturbed, returns in store.trial_returns():
+    for key, measurement in store.all_measurements():
         if key not in rows:
             continue
+        returns = measurement.perturbed
         rng = plain_generator(zlib.crc32(f"{key.phase} {key.index} {key.life}".encode()))
         positions = (np.arange(runs) + rng.random(runs)) / runs
         chosen = (rng.permutation(positions) * len(returns)).astype(np.int64)
-        losses[rows[key], :, columns[n]] = unperturbed - returns[chosen]
+        estimate = measurement.estimate
+        losses[rows[key], :, columns[estimate.n]] = estimate.unperturbed - returns[chosen]
     return losses

@@ -12,6 +12,7 @@ from safemargin.errors import StudyIncomplete
 from safemargin.study.costs import read_costs, representative
 from safemargin.study.forecast import forecast
 from safemargin.study.plays import count_plays
+from safemargin.study.rare_losses import count_resting_on_few
 from safemargin.study.store import Store
 
 
@@ -38,6 +39,10 @@ class Status:
     trials: int
     without_spread: int
     """Sampled estimates whose trials all lost the same: a rare loss may have been missed."""
+    spread: int
+    """Sampled estimates whose trials lost different amounts."""
+    resting_on_few: int
+    """Those of them whose spread a few trials make (see `rare_losses`)."""
     capped: int
     """Estimates that reached `max_trials` before they were precise enough."""
     simulator_steps: int
@@ -61,10 +66,13 @@ def study_status(store: Store, settings: Settings) -> Status:
     totals = store.totals()
     measured = store.measured_moments(per_moment)
     wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}
+    spread, resting_on_few = count_resting_on_few(store)
     left = max(sum(wanted.values()) * per_moment - totals["estimates"], 0)
     return Status(
         wanted=wanted,
         plays=count_plays(store),
+        spread=spread,
+        resting_on_few=resting_on_few,
         moments={phase: measured.get(phase, 0) for phase in PHASES},
         estimates_left=left,
         seconds_left=_seconds_left(store, settings, target) if left else 0.0,

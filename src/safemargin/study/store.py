@@ -16,28 +16,37 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from safemargin.core.read_only import open_read_only
-from safemargin.core.records import Episode, Measurement, Moment, Phase
+from safemargin.core.records import (
+    Episode,
+    EpisodeKey,
+    Floats,
+    Measurement,
+    Moment,
+    MomentFeatures,
+    Phase,
+)
 from safemargin.errors import StudyError, StudyExists
+from safemargin.margins.learned.probe import LEARNED
 from safemargin.study.blobs import pack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.folders import held, put_in_place
-from safemargin.study.reading import StoreReader
-from safemargin.study.schema import FORMAT, SCHEMA
+from safemargin.study.reading import StoreReader, proxies_at
+from safemargin.study.schema import (
+    ENTRIES,
+    FEATURES_TABLE,
+    FORMAT,
+    OPTIONAL_ENTRIES,
+    PROXY_REFERENCES,
+    REFERENCES,
+    SCHEMA,
+    conditions,
+    has_form,
+)
 
 DATABASE = "study.db"
-ENTRIES = (
-    "environment",
-    "policy",
-    "settings",
-    "proxies",
-    "extra_proxies",
-    "selection_proxy",
-    "diagnosis",
-)
-"""The entries of the table `meta` that every study has, besides its format."""
+DREW = "drew"
+"""The entry with the games that drew random numbers, while the study counts as deterministic."""
 
 
 class Store(StoreReader):
@@ -89,7 +98,6 @@ class Store(StoreReader):
             store = cls(folder, connection)
             problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             found = store.meta("format")
-            entries = {row[0] for row in connection.execute("SELECT name FROM meta")}
         if problems != "ok":
             raise damaged(folder, problems)
         if found != FORMAT:
@@ -97,24 +105,51 @@ class Store(StoreReader):
                 f"the study in {folder} has format {found}, this safemargin reads {FORMAT}; "
                 "install the version that made it"
             )
-        if missing := sorted(set(ENTRIES) - entries):
-            raise damaged(folder, f"the entry {missing[0]!r} of its table meta is missing")
+        store._check_entries()
         store._check_rows()
         return store
 
+    def _check_entries(self) -> None:
+        """Raise StudyCorrupt where an entry of the table `meta` is missing or has another form."""
+        for name, form in {**ENTRIES, **OPTIONAL_ENTRIES}.items():
+            value = self.meta(name)
+            if value is None and name in ENTRIES:
+                raise damaged(self.folder, f"the entry {name!r} of its table meta is missing")
+            if value is not None and not has_form(value, form):
+                raise damaged(self.folder, f"the entry {name!r} of its table meta is {value!r:.60}")
+        if self.meta("selection_proxy") not in self.meta("proxies"):
+            raise damaged(self.folder, "its 'selection_proxy' is none of its proxies")
+
     def _check_rows(self) -> None:
-        """Raise StudyCorrupt where rows refer to rows that are missing."""
-        for table, needed in (
-            ("moments", "episodes"),
-            ("estimates", "moments"),
-            ("moments", "moment_proxies"),
-        ):
-            orphans = self._query(
-                f"SELECT phase, episode, life FROM {table} "
-                f"EXCEPT SELECT phase, episode, life FROM {needed}"
+        """Raise StudyCorrupt where rows are not as `schema` says."""
+        for table, sound in conditions().items():
+            self._refuse(
+                f"a row of {table} is none that safemargin wrote",
+                f"SELECT * FROM {table} WHERE NOT ({sound})",
             )
-            if orphans:
-                raise damaged(self.folder, f"rows of {needed} are missing, e.g. for {orphans[0]}")
+        self._refuse(
+            "a moment lies outside its episode",
+            "SELECT * FROM moments JOIN episodes USING (phase, episode, life) "
+            "WHERE step NOT BETWEEN opening AND steps - 1",
+        )
+        for table, needed, columns in REFERENCES:
+            self._refuse(
+                f"rows of {needed} are missing",
+                f"SELECT {columns} FROM {table} EXCEPT SELECT {columns} FROM {needed}",
+            )
+        for table, needed, columns in PROXY_REFERENCES:
+            for proxy in set(self.meta("proxies")) - {LEARNED}:  # its rows come later
+                self._refuse(
+                    f"rows of {needed} are missing",
+                    f"SELECT {columns} FROM {table} "
+                    f"EXCEPT SELECT {columns} FROM {needed} WHERE proxy = ?",
+                    proxy,
+                )
+
+    def _refuse(self, what: str, sql: str, *values: Any) -> None:
+        """Raise StudyCorrupt if a query finds a row that has the columns of an episode's key."""
+        if rows := self._query(f"SELECT phase, episode, life FROM ({sql}) LIMIT 1", *values):
+            raise damaged(self.folder, f"{what}, e.g. for {rows[0]}")
 
     def close(self) -> None:
         """Close the database; its write-ahead log is merged into the one file."""
@@ -131,9 +166,27 @@ class Store(StoreReader):
         with self._transaction():
             self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
 
+    def correct_diagnosis(self, diagnosis: Mapping[str, Any]) -> None:
+        """Replace the diagnosis, and delete all that was measured under the former one."""
+        with self._transaction():
+            self._query(
+                "UPDATE meta SET value = ? WHERE name = 'diagnosis'", _dumps(dict(diagnosis))
+            )
+            self._query("DELETE FROM estimates")
+            self._query("DELETE FROM costs WHERE n > 0")
+
+    def drew(self) -> list[EpisodeKey]:
+        """Return the first episodes of the games that drew random numbers while they ran."""
+        return [EpisodeKey(*game) for game in self.meta(DREW) or ()]
+
     def add_episodes(self, episodes: Sequence[Episode], *, seconds: float) -> None:
         """Write the finished episodes of one game; writing them again changes nothing."""
+        drew = any(episode.drew for episode in episodes)
         with self._transaction():
+            if drew and self.meta("diagnosis")["environment_deterministic"]:
+                games = [*self.drew(), episodes[0].key]
+                text = _dumps([(key.phase, key.index) for key in games])
+                self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", DREW, text)
             for episode in episodes:
                 self._add_episode(episode, seconds=seconds / len(episodes))
 
@@ -171,10 +224,38 @@ class Store(StoreReader):
                 key = astuple(moment.episode)
                 self._insert("moments", *key, moment.step)
                 for name, values in episode.proxies.items():
-                    at_step = np.atleast_1d(values[moment.step])
-                    columns = [0] if values.ndim == 1 else n_values
-                    for n, value in zip(columns, at_step, strict=True):
-                        self._insert("moment_proxies", *key, name, n, float(value))
+                    if name == LEARNED:  # its models have seen the episode; see `set_learned`
+                        continue
+                    for n, value in proxies_at(values, moment.step, n_values).items():
+                        self._insert("moment_proxies", *key, name, n, value)
+
+    def add_features(self, features: MomentFeatures) -> None:
+        """Write what the policy's network made of a moment."""
+        with self._transaction():
+            if not self.has_features_table():  # a study made by an earlier version
+                self._query(FEATURES_TABLE)
+            key = astuple(features.moment.episode)
+            self._insert("moment_features", *key, pack(features.hidden))
+
+    def set_learned(self, learned: Any, values: Mapping[EpisodeKey, float]) -> None:
+        """Replace the study's learned proxy: what describes it, and its value at each moment.
+
+        The values come from models that have not seen the moment; None removes the proxy.
+        """
+        with self._transaction():
+            for table in ("moment_proxies", "episode_proxies"):
+                self._query(f"DELETE FROM {table} WHERE proxy = ?", LEARNED)
+            for key, value in values.items():
+                self._insert("moment_proxies", *astuple(key), LEARNED, 0, value)
+            names = [name for name in self.meta("proxies") if name != LEARNED]
+            names += [LEARNED] * (learned is not None)
+            for name, entry in (("proxies", names), (LEARNED, learned)):
+                self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(entry))
+
+    def add_learned_trace(self, key: EpisodeKey, values: Floats) -> None:
+        """Write the learned proxy along one episode, [steps]."""
+        with self._transaction():
+            self._insert("episode_proxies", *astuple(key), LEARNED, pack(values))
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from safemargin.core.progress import Progress, Silence
-from safemargin.core.records import PHASES, Tuples
+from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
-from safemargin.core.version import __version__
-from safemargin.criticality.stopping import student_quantile
 from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
-from safemargin.environments import EnvironmentSpec
+from safemargin.environments import EnvironmentSpec, Way
 from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_you_mean
-from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand, check_estimand
-from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.lookup import Margins
-from safemargin.margins.methods import DEFAULT_METHOD
+from safemargin.margins.methods import DEFAULT_METHOD, Promise, method_for
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
 from safemargin.study.creation import study_entries
 from safemargin.study.export import export_steps, export_tuples
+from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
+from safemargin.study.learning import Learned, learn
+from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_mixing
 from safemargin.study.signing import SIGNATURE, sign_again, signature
 from safemargin.study.status import Status, study_status
 from safemargin.study.store import DATABASE, Store
-from safemargin.study.tuples import read_natural_proxies, read_tuples
-from safemargin.validation.comparison import Comparison, compare_tuples
-from safemargin.validation.validating import Validation, validate_tuples
+from safemargin.study.tuples import read_tuples
+from safemargin.validation.comparison import Comparison
+from safemargin.validation.validating import Validation
 
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
 
@@ -51,7 +51,7 @@ class Study:
         """The entries of the study as the user named them now, for `sign_again`."""
         self._status: tuple[tuple[int, int], Status] | None = None
         """The last status, with the version of the database it belongs to."""
-        self.settings = Settings.from_mapping(store.meta("settings"))
+        self.settings = store.settings()
 
     # -- creating and opening ------------------------------------------------------------------
 
@@ -67,28 +67,24 @@ class Study:
         scores: ScoreKind | None = None,
         normalize: Any = None,
         proxies: Sequence[Proxy | str] = (),
+        way: Way | None = None,
         progress: Progress | None = None,
     ) -> Study:
         """Make a new study, or open the one in `path` if it was made with the very same parts.
 
         `env` is for `EnvironmentSpec.parse`; `policy`, `scores` (as kind) and `normalize` are for
-        `load_policy`; `proxies` are recorded beside the built-in ones that apply. An environment
-        that the doctor finds unmeasurable raises NotMeasurable and leaves no study.
+        `load_policy`; `proxies` are recorded beside the built-in ones that apply; `way` is the only
+        one to try ("snapshot" or "replay"). An environment that the doctor finds unmeasurable
+        raises NotMeasurable and leaves no study.
         """
         folder = Path(path)
         if not isinstance(settings, Settings):
             settings = Settings.from_mapping(settings or {})
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
         loaded = load_policy(policy, kind=scores, normalize=normalize)
-        policy = normalized(policy, normalize)
+        policy, new = normalized(policy, normalize), not (folder / DATABASE).exists()
         entries = study_entries(
-            spec,
-            loaded,
-            policy,
-            settings,
-            proxies,
-            diagnose=not (folder / DATABASE).exists(),
-            progress=progress,
+            spec, loaded, policy, settings, proxies, diagnose=new, way=way, progress=progress
         )
         try:
             store = Store.create(folder, {**entries, SIGNATURE: signature(entries)})
@@ -192,24 +188,18 @@ class Study:
         Existing moments are kept; interrupt it at any time and call it again to resume. `workers`
         is their number, None for one per core; `engine` is where they run: "local", "processes" or
         "ray". The cluster's `address` and `gpus_per_worker` are for Ray. None of these changes the
-        result.
+        result. A diagnosis that turns out wrong is corrected with a warning (DiagnosisCorrected).
         """
         check_collect(natural, spread, workers)
-        options: dict[str, Any] = {
-            "workers": workers,
-            "address": address,
-            "gpus_per_worker": gpus_per_worker,
-        }
+        options: dict[str, Any] = {"workers": workers, "address": address}
+        options["gpus_per_worker"] = gpus_per_worker
         check_engine(engine, **options)
-        with self.store.writing(), self.open_engine(engine, **options) as chosen:
+        with self.store.writing():
             if self._named is not None:
                 sign_again(self.store, self._named)
-            self.store.set_meta(
-                "target", {"natural": natural, "spread": spread, "workers": chosen.workers}
-            )
             collect(
                 self.store,
-                chosen,
+                lambda: self.open_engine(engine, **options),
                 self.settings,
                 self.default_proxy,
                 natural=natural,
@@ -217,6 +207,39 @@ class Study:
                 progress=progress or Silence(),
             )
         return self.status()
+
+    def learn(
+        self,
+        *,
+        labels: int = 0,
+        tolerance: float | None = None,
+        confidence: float = 0.95,
+        traces: bool = True,
+        engine: EngineName | None = None,
+        progress: Progress | None = None,
+        **on: Any,
+    ) -> Learned:
+        """Learn a proxy from the measured moments, and store it as 'learned'.
+
+        `labels` collects cheap labels first, until there are this many: natural moments of other
+        games with few trials, for training only. Models are compared by the margins they grant at
+        `tolerance` (None: three that tell moments apart). The proxy is stored only if it grants
+        more than the others do. With `traces` it is then recorded along all episodes, as report,
+        explorer and simulations need it. `engine` and `on`: as in `collect`.
+        """
+        check_engine(engine, **on)
+        self._enough(None)
+        return learn(
+            self.store,
+            lambda store: contextlib.closing(
+                make_engine(replace(self._parts, store=store).job(store.settings()), engine, **on)
+            ),
+            labels=labels,
+            tolerance=tolerance,
+            confidence=confidence,
+            traces=traces,
+            progress=progress or Silence(),
+        )
 
     def open_engine(
         self, name: EngineName | None = None, **options: Any
@@ -267,32 +290,22 @@ class Study:
         confidence: float = 0.95,
         *,
         method: str = DEFAULT_METHOD,
+        promise: Promise = "bound",
         proxy: str | None = None,
         estimand: Estimand = "mean",
         **options: Any,
     ) -> Margins:
-        """Fit safety margins to all measured moments; the options are those of `fit_margins`."""
-        tuples = self._enough(proxy, estimand)
-        about: dict[str, Any] = {
-            "proxy": tuples.proxy,
-            "environment": {
-                name: self.environment[name] for name in ("name", "identity", "arguments")
-            },
-            "policy": {name: self.policy[name] for name in ("description", "identity", "kind")},
-            "settings": self.store.meta("settings"),
-            "counts": {
-                **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
-                "trials": int(tuples.trials.sum()),
-            },
-            "created_by": f"safemargin fit, safemargin {__version__}",
-        }
-        return margins_from_sample(
-            Sample.from_tuples(tuples, estimand),
+        """Fit safety margins to all measured moments; the options are those of `fit_margins`.
+
+        The promise "margin" is made for `tolerances`, and no others: of the moments that are
+        granted a margin, at most 1 − β fail.
+        """
+        return fit_study(
+            self.store,
+            self._enough(proxy, estimand),
+            estimand,
             confidence,
-            method,
-            natural_proxies=read_natural_proxies(self.store, self.settings, tuples.proxy),
-            about=about,
-            minimum_bandwidth=self.minimum_bandwidth,
+            method_for(promise, method),
             **options,
         )
 
@@ -301,18 +314,21 @@ class Study:
         confidence: float = 0.95,
         *,
         method: str = DEFAULT_METHOD,
+        promise: Promise = "bound",
         proxy: str | None = None,
         estimand: Estimand = "mean",
         **options: Any,
     ) -> Validation:
-        """Check whether held-out moments stay under the bound as often as promised."""
-        tuples = self._enough(proxy, estimand)
-        return validate_tuples(
-            tuples,
+        """Check whether held-out moments stay under the bound as often as promised.
+
+        A learned proxy is learned anew without each fold.
+        """
+        return validate_study(
+            self.store,
+            self._enough(proxy, estimand),
             estimand=estimand,
             confidence=confidence,
-            method=method,
-            minimum_bandwidth=self.minimum_bandwidth,
+            method=method_for(promise, method),
             **options,
         )
 
@@ -327,34 +343,21 @@ class Study:
         **options: Any,
     ) -> Comparison:
         """Compare all methods with all proxies on moments that their fits have not seen."""
-        progress = progress or Silence()
         every = [self._enough(name, estimand) for name in proxies or self.proxies]
-
-        def step(done: int, total: int) -> None:
-            if done == 1:
-                progress.stage("compare", total=total, done=0)
-            progress.advance(0)
-
-        return compare_tuples(
+        return compare_study(
+            self.store,
             every,
+            progress or Silence(),
             confidence=confidence,
             tolerances=tolerances,
             estimand=estimand,
-            minimum_bandwidth=self.minimum_bandwidth,
-            progress=step,
             **options,
         )
 
     @property
     def minimum_bandwidth(self) -> float:
-        """The lower limit of the paper's vertical bandwidth, ε̂_sampling / t_α.
-
-        With a fixed number of trials there is no ε̂, and so no limit.
-        """
-        if self.settings.trial_plan == "fixed":
-            return 0.0
-        quantile = student_quantile(self.settings.sampling_confidence, 10**9)
-        return self.settings.sampling_error / quantile
+        """The lower limit of the paper's vertical bandwidth, ε̂_sampling / t_α; 0 without ε̂."""
+        return minimum_bandwidth(self.settings)
 
     def plot(
         self,
@@ -367,16 +370,10 @@ class Study:
         picture_format: str = "png",
     ) -> list[Path]:
         """Draw the densities, the margins and the proxies; return the paths of the pictures."""
-        from safemargin.study import plots  # matplotlib is slow to import
+        from safemargin.study.plots import save_figures  # matplotlib is slow to import
 
         margins = self.fit(confidence, method=method, proxy=proxy, estimand=estimand)
-        figures = plots.study_figures(
-            self.tuples(proxy), margins, minimum_bandwidth=self.minimum_bandwidth
-        )
-        return [
-            plots.save_figure(figure, Path(folder) / f"{name}.{picture_format}")
-            for name, figure in figures.items()
-        ]
+        return save_figures(self.tuples(proxy), margins, Path(folder), picture_format)
 
     def export(self, path: str | Path, *, steps: bool = False, episodes: int | None = None) -> Path:
         """Write the tuples (every moment, n and proxy) as .csv or .parquet.
@@ -391,6 +388,7 @@ class Study:
     # -- inside --------------------------------------------------------------------------------
 
     def _enough(self, proxy: str | None, estimand: Estimand = "mean") -> Tuples:
+        refuse_labels(self.store)
         tuples = self.tuples(proxy, estimand=estimand)
         if len(tuples) == 0:
             raise StudyIncomplete(

@@ -8,7 +8,7 @@ Such figures are shown as "at least".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safemargin.core.records import PHASES
 from safemargin.core.settings import Settings
@@ -41,24 +41,18 @@ def savings(
     `waiting` turns the seconds of one worker into those that a person waits. A study that is
     resumed keeps its settings, so only its size can change.
     """
-    total = plan.worker_seconds.expected
     found = [] if resumes else [*_fewer_n(plan), *_fewer_trials(plan, settings)]
     found += _fewer_moments(plan)
-    worth = [one for one in found if one[1] <= WORTHWHILE * total]
-    return tuple(
-        Saving(change, waiting(seconds), at_least, remark)
-        for change, seconds, at_least, remark in sorted(worth, key=lambda one: one[1])
-    )
-
-
-_Found = list[tuple[str, float, bool, str]]
+    most = WORTHWHILE * plan.worker_seconds.expected
+    worth = sorted((one for one in found if one.seconds <= most), key=lambda one: one.seconds)
+    return tuple(replace(one, seconds=waiting(one.seconds)) for one in worth)
 
 
 def _measurements(plan: Forecast) -> list[StageCost]:
     return [stage for stage in plan.stages if stage.n > 0]
 
 
-def _fewer_n(plan: Forecast) -> _Found:
+def _fewer_n(plan: Forecast) -> list[Saving]:
     """Drop the n that takes longest, but never the smallest, whose work others would take over."""
     stages = _measurements(plan)
     if len(stages) < 2:
@@ -69,10 +63,10 @@ def _fewer_n(plan: Forecast) -> _Found:
     below = max(n for n in kept if n < dear.n)
     remark = f"n = {dear.n} takes {share:.0%} of it; a margin of {dear.n} would be {below}"
     seconds = plan.worker_seconds.expected - dear.worker_seconds.expected
-    return [(f"--n {','.join(map(str, kept))}", seconds, True, remark)]
+    return [Saving(f"--n {','.join(map(str, kept))}", seconds, True, remark)]
 
 
-def _fewer_trials(plan: Forecast, settings: Settings) -> _Found:
+def _fewer_trials(plan: Forecast, settings: Settings) -> list[Saving]:
     """Halve the trials of the plan `fixed`; double the sampling error of the others."""
     if settings.trial_plan == "fixed":
         fewer = settings.trials // 2
@@ -80,12 +74,12 @@ def _fewer_trials(plan: Forecast, settings: Settings) -> _Found:
             return []
         seconds = _with_trials(plan, lambda trials: min(trials, fewer))
         remark = "half-widths 1.4 times as wide, where sampled"
-        return [(f"--trials {fewer}", seconds, True, remark)]
+        return [Saving(f"--trials {fewer}", seconds, True, remark)]
     # A half-width of twice the size takes a quarter of the trials.
     lowest = settings.min_trials
     seconds = _with_trials(plan, lambda trials: min(trials, max(lowest, trials / 4)))
     change = f"--sampling-error {2 * settings.sampling_error:g}"
-    return [(change, seconds, True, "criticalities are known half as well")]
+    return [Saving(change, seconds, True, "criticalities are known half as well")]
 
 
 def _with_trials(plan: Forecast, fewer: Callable[[float], float]) -> float:
@@ -98,7 +92,7 @@ def _with_trials(plan: Forecast, fewer: Callable[[float], float]) -> float:
     return seconds
 
 
-def _fewer_moments(plan: Forecast) -> _Found:
+def _fewer_moments(plan: Forecast) -> list[Saving]:
     """Halve the remaining moments."""
     left = {phase: plan.left[phase] // 2 for phase in PHASES}
     fewer = {phase: plan.wanted[phase] - left[phase] for phase in PHASES}
@@ -111,4 +105,4 @@ def _fewer_moments(plan: Forecast) -> _Found:
     allowed = f"confidence up to {levels[-1]:g}" if levels else "too few for a confidence of 0.9"
     change = f"--natural {fewer['natural']} --spread {fewer['spread']}"
     seconds = plan.worker_seconds.expected * share
-    return [(change, seconds, False, f"{allowed}; can be extended later")]
+    return [Saving(change, seconds, False, f"{allowed}; can be extended later")]

@@ -8,8 +8,9 @@ from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
 from safemargin.margins.bounds.table import Estimand
+from safemargin.margins.learned.probe import LEARNED
 from safemargin.margins.natural_proxies import draw_one_per_episode
-from safemargin.study.grouping import group_labels
+from safemargin.study.grouping import group_labels, learned_groups
 from safemargin.study.reading import TupleRow
 from safemargin.study.restop import read_under
 from safemargin.study.single_runs import single_run_losses
@@ -42,10 +43,7 @@ def read_tuples(
     ).reshape(len(whole), len(n_values), 4)
     values = table[:, :, 0]
     if plan is not None:
-        reading = read_under(store, keys, settings, plan)
-        table[:, :, 1] = reading.criticalities
-        table[:, :, 2] = reading.half_widths
-        table[:, :, 3] = reading.trials
+        table[:, :, 1:] = read_under(store, keys, settings, plan)
     return Tuples(
         phases=np.array([key.phase for key in keys], dtype=np.str_),
         indices=np.array([key.index for key in keys], dtype=np.int64),
@@ -57,7 +55,7 @@ def read_tuples(
         trials=table[:, :, 3].astype(np.int64),
         n_values=n_values,
         proxy=proxy,
-        groups=group_labels(store, keys),
+        groups=learned_groups(store, keys) if proxy == LEARNED else group_labels(store, keys),
         runs=None if estimand == "mean" else single_run_losses(store, keys, n_values),
     )
 
@@ -65,10 +63,14 @@ def read_tuples(
 def read_natural_proxies(store: Store, settings: Settings, proxy: str) -> Floats | None:
     """Return the proxy at one random decision of each game, openings left out, [games].
 
-    None where the proxy looks at n.
+    None where the proxy looks at n. Of a learned proxy, its values at the natural moments:
+    they come from models that have not seen these.
     """
     if store.looks_at_n(proxy):
         return None
+    if proxy == LEARNED:
+        tuples = read_tuples(store, settings, proxy)
+        return np.asarray(tuples.proxies[tuples.phases == "natural"])
     games: dict[tuple[int, int], list[Floats]] = {}
     for trace in store.proxy_traces(proxy):
         games.setdefault(trace.key.game_keys, []).append(trace.values[trace.opening :])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -135,12 +135,23 @@ class HeldOut:
 Variant = tuple[str, Mapping[str, Any]]
 """A method and its options."""
 
+Relearn = Callable[[Booleans], Floats]
+"""Learns a proxy without some moments: a mask of those seen → the values of all, [moments]."""
+
 
 def hold_out(
-    sample: Sample, *, method: str, confidence: float, folds: int = FOLDS, **options: Any
+    sample: Sample,
+    *,
+    method: str,
+    confidence: float,
+    folds: int = FOLDS,
+    relearn: Relearn | None = None,
+    **options: Any,
 ) -> HeldOut:
     """Fit without each fold in turn, and judge the moments of that fold."""
-    found = hold_out_all(sample, {method: (method, options)}, confidence=confidence, folds=folds)
+    found = hold_out_all(
+        sample, {method: (method, options)}, confidence=confidence, folds=folds, relearn=relearn
+    )
     judged = found[method]
     if isinstance(judged, SafemarginError):
         raise judged
@@ -154,8 +165,12 @@ def hold_out_all(
     confidence: float,
     folds: int = FOLDS,
     after_each: Callable[[], object] = lambda: None,
+    relearn: Relearn | None = None,
 ) -> dict[str, HeldOut | SafemarginError]:
-    """`hold_out` for several variants on the same folds: name → result, or why there is none."""
+    """`hold_out` for several variants on the same folds: name → result, or why there is none.
+
+    With `relearn`, a learned proxy is learned anew without each fold.
+    """
     if folds < 2:
         raise InvalidInput(f"cross-validation needs at least 2 folds, got {folds}")
     check_groups(sample, 3)  # a fit without one of them still needs two
@@ -176,8 +191,9 @@ def hold_out_all(
     }
     for left_out in range(folds):
         tested = fold == left_out
-        rest = sample.take(~tested)
-        proxies = sample.proxies[tested]  # [tests, n]
+        known = sample if relearn is None else _relearned(sample, ~tested, relearn)
+        rest = known.take(~tested)
+        proxies = known.proxies[tested]  # [tests, n]
         for name, (method, options) in variants.items():
             judged = found[name]
             after_each()
@@ -195,6 +211,12 @@ def hold_out_all(
             if bound.unbounded:
                 judged.notes.extend(note for note in bound.notes if note not in judged.notes)
     return found
+
+
+def _relearned(sample: Sample, seen: Booleans, relearn: Relearn) -> Sample:
+    """Return the sample with the values of a proxy that was learned from the rows seen only."""
+    values = relearn(seen[sample.first_runs])[sample.moments]  # [rows]
+    return replace(sample, proxies=np.repeat(values[:, None], len(sample.n_values), axis=1))
 
 
 def natural_bins(sample: Sample, count: int = BINS) -> tuple[Integers, Floats]:

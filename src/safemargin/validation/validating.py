@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.records import Tuples
+from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest
 from safemargin.margins.bounds.sample import Booleans, Sample
 from safemargin.margins.bounds.table import Estimand
-from safemargin.margins.methods import DEFAULT_METHOD
+from safemargin.margins.methods import DEFAULT_METHOD, GRANTED
 from safemargin.validation.exchangeability import ExchangeabilityTest, exchangeability_test
 from safemargin.validation.gaps import GapError, gap_error
 from safemargin.validation.heldout import (
     ChainRow,
     CoverageRow,
+    Relearn,
     chain_rows,
     coverage_rows,
     hold_out,
@@ -119,6 +120,7 @@ def validate_sample(
     train_share: float = 0.8,
     tolerances: Sequence[float] | None = None,
     alpha: float = 0.95,
+    relearn: Relearn | None = None,
     **options: Any,
 ) -> Validation:
     """Tables I and III as in the paper, and five-fold cross-validation of the whole fit.
@@ -129,9 +131,11 @@ def validate_sample(
     if not 0 < train_share < 1:
         raise InvalidInput(f"train_share must lie between 0 and 1, got {train_share}")
     drop_highest = float(options.get("drop_highest", 0.05))
+    if method == GRANTED:
+        options["tolerances"] = tuple(tolerances or ())
     train = _first_share(whole, train_share)  # [rows]
     coverage = table_one(whole, train, confidence, method, options)
-    found = hold_out(whole, method=method, confidence=confidence, **options)
+    found = hold_out(whole, method=method, confidence=confidence, relearn=relearn, **options)
     if tolerances is None:
         tolerances = typical_tolerances(found.upper)
     first = whole.first_runs
@@ -151,17 +155,36 @@ def validate_sample(
         no_bound=float((~found.promised[inside]).mean()) if inside.any() else 0.0,
         tests_for_one_point=moments_to_show(min(0.01, confidence / 2), confidence),
         same_law=exchangeability_test(whole, confidence=confidence),
-        gaps=gap_error(
+        gaps=None
+        if method == GRANTED  # which bounds no loss between the n
+        else gap_error(
             whole, confidence=confidence, method=method, tolerances=tolerances, **options
         ),
         notes=tuple(found.notes),
     )
 
 
-def validate_tuples(tuples: Tuples, *, estimand: Estimand = "mean", **options: Any) -> Validation:
+def validate_tuples(
+    tuples: Tuples,
+    *,
+    estimand: Estimand = "mean",
+    relearn: Relearn | None = None,
+    **options: Any,
+) -> Validation:
     """`validate` for the moments of a study; the options are the same."""
     order = np.lexsort((tuples.lives, tuples.indices, tuples.phases))  # collection order
-    return validate_sample(Sample.from_tuples(tuples, estimand, moments=order), **options)
+
+    def in_order(seen: Booleans) -> Floats:
+        assert relearn is not None
+        whole = np.zeros(len(order), dtype=bool)
+        whole[order] = seen
+        return relearn(whole)[order]
+
+    return validate_sample(
+        Sample.from_tuples(tuples, estimand, moments=order),
+        relearn=None if relearn is None else in_order,
+        **options,
+    )
 
 
 def _first_share(whole: Sample, train_share: float) -> Booleans:

@@ -1,9 +1,9 @@
 """The doctor: can this environment be measured, in which way, and if not, why?
 
 `examining` runs the checks on one `examination`: `repeatability` has the checks, `experiments` what
-they do to a live environment, `exploration` how they act in it, and `returns` the mean return of
-the policy; `diagnosis` is what comes out. To add a check, write it in `repeatability` and call it
-in `examining`.
+they do to a live environment, `exploration` how they act in it, `clock` what time they pretend it
+is, and `returns` the mean return of the policy; `diagnosis` is what comes out, and how measuring
+may correct it. To add a check, write it in `repeatability` and call it in `examining`.
 """
 
 from __future__ import annotations

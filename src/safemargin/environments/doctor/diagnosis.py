@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from safemargin.core.plain import plain_values
 from safemargin.environments.simulator import Way
+from safemargin.errors import DiagnosisWrong
 
 Level = Literal["ok", "note", "problem"]
+
+DETERMINISTIC = "the environment is deterministic"
+"""The finding that no randomness was found, nor any place where it may hide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,31 @@ class Diagnosis:
     """The policy's mean return over a few episodes; None where none were played or none ended."""
     unlike_training: str | None = None
     """A sentence, if that is clearly less than at the end of its training."""
+    asked_way: Way | None = None
+    """The way that was asked for; None where the doctor was to choose."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return plain_values(asdict(self))  # type: ignore[no-any-return]
+
+
+def corrected(diagnosis: Mapping[str, Any], wrong: DiagnosisWrong) -> dict[str, Any]:
+    """Return a diagnosis, as plain values, set right by what measuring showed.
+
+    `wrong` itself is raised where the user asked for the way that turned out to be wrong.
+    """
+    if "way" in wrong.correction:
+        if diagnosis.get("asked_way") is not None:
+            raise wrong
+        conclusion = "moments are reached by replay"
+    else:
+        conclusion = "the environment is taken as random"
+    finding = Finding("note", f"{wrong.cause}: {conclusion}, and everything was measured again")
+    outdated = [DETERMINISTIC] if "environment_deterministic" in wrong.correction else []
+    findings = [each for each in diagnosis["findings"] if each["text"] not in outdated]
+    return {
+        **diagnosis,
+        **wrong.correction,
+        "findings": [*findings, asdict(finding)],
+        "verdict": f"{diagnosis['verdict']}; but collecting showed otherwise: {conclusion}",
+    }

@@ -26,10 +26,12 @@ class Examination:
         policy: Policy | None,
         settings: Settings,
         seed: int,
+        asked_way: Way | None,
     ) -> None:
         self.policy = policy
         self.settings = settings
         self.seed = seed
+        self.asked_way = asked_way
         self.generator = stream(seed, Purpose.DOCTOR, 0)
         self._make_env = make_env
         self._simulators: list[Simulator] = []
@@ -45,6 +47,11 @@ class Examination:
         self.distinct = self.tried = 0
         self.mean_return: float | None = None
         self.unlike_training: str | None = None
+
+    @property
+    def snapshot_failure(self) -> Level:
+        """How bad it is if there is no snapshot: a problem only where no replay may follow."""
+        return "note" if self.asked_way is None else "problem"
 
     def add(self, level: Level, text: str) -> None:
         """Add a finding."""
@@ -90,6 +97,7 @@ class Examination:
             verdict=self._praise() if measurable else self._refusal(problems),
             mean_return=self.mean_return,
             unlike_training=self.unlike_training,
+            asked_way=self.asked_way,
         )
 
     def _praise(self) -> str:

@@ -8,14 +8,14 @@ names the layer that leaks, and counts how many different episodes the starts gi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 
 from safemargin.core.settings import Settings
 from safemargin.environments.ale import native_stickiness
 from safemargin.environments.doctor import experiments
-from safemargin.environments.doctor.diagnosis import Diagnosis, Level
+from safemargin.environments.doctor.diagnosis import Diagnosis
 from safemargin.environments.doctor.examination import Examination
 from safemargin.environments.doctor.experiments import Continuation
 from safemargin.environments.doctor.exploration import Explorer
@@ -27,7 +27,7 @@ from safemargin.environments.doctor.repeatability import (
     count_starts,
 )
 from safemargin.environments.simulator import Simulator, Way
-from safemargin.errors import EnvironmentFault, InvalidInput
+from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
 from safemargin.policies.base import Policy
 
 _REPLAY_POINTS = 6
@@ -44,10 +44,12 @@ def examine(
     start_steps: int = 200,
     seed: int = 0,
     returns: bool = True,
+    way: Way | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Diagnosis:
     """Examine an environment by experiment; a few thousand steps.
 
+    `way` is the only way back to a moment to try; by default a snapshot, and replay if that fails.
     `points` moments are saved; each is restored twice and compared over up to `steps` steps.
     `starts` episodes of `start_steps` steps are compared with one another. With `returns`, a policy
     plays a few whole episodes, for a mean return that its user can recognise. Bad input raises an
@@ -58,7 +60,9 @@ def examine(
     for name, value in {"points": points, "steps": steps, "starts": starts}.items():
         if value < 1:
             raise InvalidInput(f"the doctor needs {name} of at least 1, got {value}")
-    examination = Examination(make_env, policy, settings or Settings(), seed)
+    if way not in (None, "snapshot", "replay"):
+        raise InvalidInput(f"way {way!r} is unknown; {did_you_mean(str(way), get_args(Way))}")
+    examination = Examination(make_env, policy, settings or Settings(), seed, way)
     report = progress or (lambda stage: None)
     try:
         recorded = _find_way(examination, points, steps, report)
@@ -106,17 +110,18 @@ def _find_way(
     examination.opaque = simulator.opaque()  # now that every attribute is there
     if examination.policy is not None:
         check_policy(examination, examination.policy, simulator, explorer)
-    report("snapshots")
     recorded = None
-    if unsafe := simulator.unsafe():
-        examination.add(
-            "note",
-            f"no snapshot was tried: the layer that leaks is {unsafe[0].partition('.')[0]}, "
-            f"whose state lives in native objects ({', '.join(unsafe[:4])})",
-        )
-    else:
-        recorded = _try_way(examination, "snapshot", points, steps)
-    if recorded is None:
+    if examination.asked_way != "replay":
+        report("snapshots")
+        if unsafe := simulator.unsafe():
+            examination.add(
+                examination.snapshot_failure,
+                f"no snapshot was tried: the layer that leaks is {unsafe[0].partition('.')[0]}, "
+                f"whose state lives in native objects ({', '.join(unsafe[:4])})",
+            )
+        else:
+            recorded = _try_way(examination, "snapshot", points, steps)
+    if recorded is None and examination.asked_way != "snapshot":
         report("replay")
         recorded = _try_way(examination, "replay", min(points, _REPLAY_POINTS), steps)
     return recorded
@@ -126,7 +131,7 @@ def _try_way(
     examination: Examination, way: Way, points: int, steps: int
 ) -> tuple[Simulator, list[Continuation]] | None:
     """Compare restored with uninterrupted runs; None where any of them differs."""
-    failure: Level = "note" if way == "snapshot" else "problem"
+    failure = examination.snapshot_failure if way == "snapshot" else "problem"
     simulator = examination.simulator(way)
     seeds, generator = examination.seeds(), examination.generator
     on_course = examination.explorer(simulator)

@@ -13,10 +13,13 @@ from safemargin.core.text import counted
 from safemargin.environments import graph
 from safemargin.environments.ale import is_atari_game
 from safemargin.environments.doctor import experiments
+from safemargin.environments.doctor.clock import OFFSETS, clock_set_back, counting_clock
+from safemargin.environments.doctor.diagnosis import DETERMINISTIC
 from safemargin.environments.doctor.examination import Examination
 from safemargin.environments.doctor.experiments import Chooser, Continuation
 from safemargin.environments.doctor.returns import play_returns
 from safemargin.environments.simulator import Simulator
+from safemargin.errors import EnvironmentFault
 from safemargin.policies.actions import PolicyActions
 from safemargin.policies.base import Policy, batch_of
 
@@ -25,6 +28,10 @@ _PLAIN_STEPS = 200
 _RANDOM_POINTS = 8
 _OPENING = 30
 _OPENING_ATARI = 400  # after 30 steps of a game such as Pong, the first ball is not yet in play
+_CLOCK = (
+    "; observations, rewards or ends depend on the clock (time.time and its like), which no "
+    "snapshot holds: count steps instead"
+)
 
 
 def check_resets(examination: Examination, simulator: Simulator, choose: Chooser) -> bool:
@@ -55,11 +62,37 @@ def check_resets(examination: Examination, simulator: Simulator, choose: Chooser
                     f"reset(seed={run.seed}) and the same actions do not give the same episode "
                     f"again {where}: it differs at step {difference.step}"
                     + (f" (it draws from {used})" if used else "")
+                    + (_CLOCK if _follows_the_clock(examination, run.seed) else "")
                     + _learning_layers(again),
                 )
                 return False
+    for part, seconds in enumerate(OFFSETS):
+        with clock_set_back(seconds):
+            again = examination.simulator()
+            for run in runs[part :: len(OFFSETS)]:
+                difference = experiments.repeats(again, run)
+                if difference is not None:
+                    examination.add(
+                        "problem",
+                        f"reset(seed={run.seed}) and the same actions give another episode when "
+                        f"the clock is set back by {seconds:,} s: it differs at step "
+                        f"{difference.step}{_CLOCK}",
+                    )
+                    return False
     examination.add("ok", "reset(seed) and the same actions give the same episode again")
     return True
+
+
+def _follows_the_clock(examination: Examination, seed: int) -> bool:
+    """Whether an episode that does not repeat itself does so when only the clock is the same."""
+    try:
+        with counting_clock():
+            first = examination.simulator()
+            run = experiments.plain_run(first, seed, examination.explorer(first), _PLAIN_STEPS)
+        with counting_clock():
+            return experiments.repeats(examination.simulator(), run) is None
+    except EnvironmentFault:
+        return False
 
 
 def check_policy(
@@ -134,7 +167,8 @@ def _note_hiding_places(examination: Examination, simulator: Simulator) -> None:
     deterministic, places = examination.environment_deterministic, examination.hiding_places
     if simulator.way == "replay":  # or a snapshot would have done
         named = f" ({', '.join(examination.opaque[:4])})" if examination.opaque else ""
-        places.append(f"state that no snapshot reaches{named}")
+        reach = "reaches" if examination.asked_way is None else "was asked to reach"
+        places.append(f"state that no snapshot {reach}{named}")
     places += [f"{name}, whose register_state has no reseed" for name in simulator.without_reseed()]
     if places:
         examination.add(
@@ -143,7 +177,7 @@ def _note_hiding_places(examination: Examination, simulator: Simulator) -> None:
             f"{'; in '.join(places)}: all trials then share what is drawn there",
         )
     elif deterministic:
-        examination.add("ok", "the environment is deterministic")
+        examination.add("ok", DETERMINISTIC)
 
 
 def count_starts(examination: Examination, simulator: Simulator, starts: int, steps: int) -> None:

@@ -7,8 +7,8 @@ all methods (tests/margins/test_bounds.py) find it there.
 - `sample`: what a fitter receives, the checked moments (`Sample`) and its settings (`Options`).
 - `table`: what a fitter returns, the table of the bound (`Bound`); build it with `sample.bound`.
 - `conformal`: turns any percentile curve into a calibrated bound (`fit_calibrated_curve`). A
-  method that only guesses percentiles needs just a curve, as `calibrated`, `isotonic` and
-  `boosted` show.
+  method that only guesses percentiles is just a curve, as `calibrated`, `isotonic` and `boosted`
+  show; `METHODS` hands it on.
 - `tolerance` and `paper` fill their tables themselves.
 - `ranks`: the order of the moments by proxy, and folds.
 """

@@ -9,23 +9,12 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.errors import MissingExtra
 from safemargin.margins.bounds.calibrated import WIDTH, kernel_percentiles, scale_floor
-from safemargin.margins.bounds.conformal import POINTS, fit_calibrated_curve
-from safemargin.margins.bounds.sample import Integers, Options, Sample
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.conformal import POINTS
+from safemargin.margins.bounds.sample import Integers
 
-FOLDS = 3
-"""Fewer than in other methods: every fold takes one fit per n."""
 TREES = 16
 LEAVES = 4
 LEARNING_RATE = 0.35
-
-
-def fit_boosted(sample: Sample, options: Options) -> Bound:
-    """Fit and calibrate boosted trees; for what it promises, see `bounds.conformal`."""
-    with one_thread():
-        return fit_calibrated_curve(
-            sample, options, method="boosted", curve=boosted_curve, fold_count=FOLDS
-        )
 
 
 def one_thread() -> AbstractContextManager[object]:
@@ -48,21 +37,22 @@ def boosted_curve(
         raise MissingExtra("method 'boosted' (scikit-learn)", extra="methods") from error
     order = np.lexsort((losses, ranks))  # sums must not depend on the order of the moments
     ranks, losses, folds = ranks[order], losses[order], folds[order]
+    model = HistGradientBoostingRegressor(
+        loss="quantile",
+        quantile=confidence,
+        max_iter=TREES,
+        max_leaf_nodes=LEAVES,
+        learning_rate=LEARNING_RATE,
+        max_bins=64,
+        early_stopping=False,
+        random_state=0,
+    )
     curves = []
-    for left_out in range(fold_count + 1):
-        kept = folds != left_out if left_out < fold_count else np.ones(len(ranks), dtype=bool)
-        model = HistGradientBoostingRegressor(
-            loss="quantile",
-            quantile=confidence,
-            max_iter=TREES,
-            max_leaf_nodes=LEAVES,
-            learning_rate=LEARNING_RATE,
-            max_bins=64,
-            early_stopping=False,
-            random_state=0,
-        )
-        model.fit(ranks[kept, None], losses[kept])
-        curves.append(model.predict(POINTS[:, None]))
+    with one_thread():
+        for left_out in range(fold_count + 1):
+            kept = (folds != left_out) | (left_out == fold_count)
+            model.fit(ranks[kept, None], losses[kept])
+            curves.append(model.predict(POINTS[:, None]))
     percentile = np.maximum.accumulate(np.stack(curves), axis=1)
     width = 2 * WIDTH * len(ranks) ** -0.2
     median = kernel_percentiles(ranks, losses, folds, fold_count, width, 0.5)

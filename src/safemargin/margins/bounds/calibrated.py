@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from safemargin.core.records import Floats
-from safemargin.margins.bounds.conformal import POINTS, fit_calibrated_curve
-from safemargin.margins.bounds.sample import Integers, Options, Sample
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.conformal import POINTS
+from safemargin.margins.bounds.sample import Integers
 
-FOLDS = 10
 CELLS = 128
 """Ranks are rounded to this many cells; the kernel is many times wider than one."""
 BLOCKS = 64
@@ -22,13 +20,6 @@ WIDTH = 0.145
 """The bandwidth is WIDTH · M^(−1/5), in ranks."""
 FLOOR = 0.05
 """The scale is at least this share of the distance from median to percentile of all losses."""
-
-
-def fit_calibrated(sample: Sample, options: Options) -> Bound:
-    """Fit and calibrate the kernel percentile; for what it promises, see `bounds.conformal`."""
-    return fit_calibrated_curve(
-        sample, options, method="calibrated", curve=kernel_curve, fold_count=FOLDS
-    )
 
 
 def kernel_curve(

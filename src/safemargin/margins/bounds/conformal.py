@@ -98,7 +98,7 @@ class _Calibrated:
 
 
 def fit_calibrated_curve(
-    sample: Sample, options: Options, *, method: str, curve: Curve, fold_count: int
+    sample: Sample, options: Options, *, method: str, curve: Curve, fold_count: int = 10
 ) -> Bound:
     """Turn a percentile curve into a bound by calibrating it on natural moments."""
     check_groups(sample)

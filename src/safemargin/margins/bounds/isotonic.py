@@ -11,20 +11,11 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.margins.bounds.calibrated import scale_floor
-from safemargin.margins.bounds.conformal import POINTS, fit_calibrated_curve
-from safemargin.margins.bounds.sample import Integers, Options, Sample
-from safemargin.margins.bounds.table import Bound
+from safemargin.margins.bounds.conformal import POINTS
+from safemargin.margins.bounds.sample import Integers
 
-FOLDS = 10
 CELLS = 40
 """The number of cells of equal rank that moments are gathered in."""
-
-
-def fit_isotonic(sample: Sample, options: Options) -> Bound:
-    """Fit and calibrate the rising curve; for what it promises, see `bounds.conformal`."""
-    return fit_calibrated_curve(
-        sample, options, method="isotonic", curve=isotonic_curve, fold_count=FOLDS
-    )
 
 
 def isotonic_curve(
@@ -37,7 +28,7 @@ def isotonic_curve(
     fold, sorted_losses = folds[order], losses[order]
     curves = []
     for left_out in range(fold_count + 1):
-        kept = fold != left_out if left_out < fold_count else np.ones(len(order), dtype=bool)
+        kept = (fold != left_out) | (left_out == fold_count)
         curves.append(
             rising_percentiles(cells[kept], sorted_losses[kept], [confidence, 0.5])[:, at_points]
         )

@@ -35,18 +35,15 @@ def paper_densities(
     sample: Sample, *, drop_highest: float, bins: int, minimum_bandwidth: float
 ) -> tuple[Density, ...]:
     """Estimate one density per n, without the moments of the highest proxies."""
-    densities = []
-    for column in range(len(sample.n_values)):
-        keep = keep_lowest(sample.proxies[:, column], drop_highest)
-        densities.append(
-            estimate_density(
-                sample.proxies[keep, column],
-                sample.losses[keep, column],
-                bins=bins,
-                minimum_bandwidth=minimum_bandwidth,
-            )
+    return tuple(
+        estimate_density(
+            proxies[keep := keep_lowest(proxies, drop_highest)],
+            losses[keep],
+            bins=bins,
+            minimum_bandwidth=minimum_bandwidth,
         )
-    return tuple(densities)
+        for proxies, losses in zip(sample.proxies.T, sample.losses.T, strict=True)
+    )
 
 
 def fit_paper(sample: Sample, options: Options) -> Bound:

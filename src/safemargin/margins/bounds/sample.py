@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats, Tuples
-from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.table import (
     Bound,
     Estimand,
     check_confidence,
     check_estimand,
+    check_known,
     check_n_values,
 )
 
@@ -179,28 +180,26 @@ class Options:
     calibration_bins: int | None = None
     """calibrated, isotonic, boosted: β must hold in each of this many parts of the proxy's range;
     None: up to five, as the number of natural moments allows."""
+    tolerances: tuple[float, ...] = ()
+    """granted: the tolerances that the promise is made for."""
     assurance: float = 0.95
     """tolerance: 1 − δ, the probability that the bound is no lower than the percentile."""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
-        if not 0 <= self.drop_highest < 1:
-            raise InvalidInput(
-                f"drop_highest must be at least 0 and below 1, got {self.drop_highest}"
-            )
-        if not (self.minimum_bandwidth >= 0 and math.isfinite(self.minimum_bandwidth)):
-            raise InvalidInput(
-                f"minimum_bandwidth must be at least 0, got {self.minimum_bandwidth}"
-            )
-        if self.bins < 2:
-            raise InvalidInput(f"bins must be at least 2, got {self.bins}")
-        if self.calibration not in get_args(Calibration):
-            raise InvalidInput(
-                f"the calibration {self.calibration!r} is unknown; "
-                + did_you_mean(str(self.calibration), get_args(Calibration))
-            )
-        if self.calibration_bins is not None and self.calibration_bins < 1:
-            raise InvalidInput(f"calibration_bins must be at least 1, got {self.calibration_bins}")
+        parts = self.calibration_bins
+        for name, holds, allowed in (
+            ("drop_highest", 0 <= self.drop_highest < 1, "at least 0 and below 1"),
+            ("minimum_bandwidth", 0 <= self.minimum_bandwidth < math.inf, "at least 0"),
+            ("bins", self.bins >= 2, "at least 2"),
+            ("calibration_bins", parts is None or parts >= 1, "at least 1"),
+        ):
+            if not holds:
+                raise InvalidInput(f"{name} must be {allowed}, got {getattr(self, name)}")
+        check_known("the calibration ", self.calibration, get_args(Calibration))
+        object.__setattr__(self, "tolerances", tuple(map(float, self.tolerances)))
+        if not all(0 <= each < math.inf for each in self.tolerances):
+            raise InvalidInput(f"tolerances must be at least 0, got {list(self.tolerances)}")
         if not 0 < self.assurance < 1:
             raise InvalidInput(f"the assurance must lie between 0 and 1, got {self.assurance}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -122,8 +122,10 @@ def check_confidence(confidence: float) -> None:
 
 
 def check_estimand(estimand: str) -> None:
-    if estimand not in get_args(Estimand):
-        raise InvalidInput(
-            f"the estimand {estimand!r} is unknown; "
-            + did_you_mean(str(estimand), get_args(Estimand))
-        )
+    check_known("the estimand ", estimand, get_args(Estimand))
+
+
+def check_known(what: str, name: str, known: Collection[str]) -> None:
+    """Refuse an unknown name; the error begins with `what` and the name, and suggests another."""
+    if name not in known:
+        raise InvalidInput(f"{what}{name!r} is unknown; {did_you_mean(str(name), known)}")

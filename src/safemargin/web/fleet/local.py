@@ -24,7 +24,7 @@ from safemargin.monitor.overseen import Outcome, Question, oversee
 from safemargin.monitor.overseers import action_names
 from safemargin.monitor.pictures import as_picture
 from safemargin.monitor.steering import Steering
-from safemargin.policies.base import Memory, Observations, Policy
+from safemargin.policies.base import Features, Memory, Observations, Policy
 from safemargin.replay.pictures import drawing_environment, render
 from safemargin.web.fleet.agents import Agent, Status
 from safemargin.web.fleet.fields import MOST_ACTIONS, MOST_SCORES
@@ -63,6 +63,10 @@ class _Shared(Policy):
     ) -> tuple[npt.NDArray[np.float32], Memory]:
         with self._turn:
             return self._policy.scores(observations, memory)
+
+    def features(self, observations: Observations, memory: Memory = None) -> Features:
+        with self._turn:
+            return self._policy.features(observations, memory)
 
     def initial_memory(self, batch: int) -> Memory:
         return self._policy.initial_memory(batch)

@@ -255,4 +255,9 @@ def _judged(agent: Agent, report: Report, before: Report | None) -> Report:
             "this server has no margins file, so a decision needs its margin; start the server "
             "with one, or give the agent a monitor"
         )
+    if agent.monitor.needs_features:
+        raise InvalidInput(
+            "the server's margins use a learned proxy, which the scores alone do not give: let the "
+            "agent judge its own decisions with a Monitor of its own"
+        )
     return replace(report, **agent.monitor.step(np.array(report.scores)).report())

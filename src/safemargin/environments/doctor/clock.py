@@ -1,0 +1,142 @@
+"""Other times: what would the environment do if its clock showed something else?"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+OFFSETS = (100_003, 34_560_011)
+"""Clocks are set back by this many seconds: odd, so that a clock that flips every second shows it,
+and of different length (a day and a year), for slower ones."""
+
+_CLOCKS = ("time", "monotonic", "perf_counter")
+_CALENDARS = ("localtime", "gmtime", "ctime")
+_LONGEST_SLEEP = 1.0
+"""Longer sleeps only move the clock: an appointment made before it was set back never comes."""
+
+
+@contextlib.contextmanager
+def clock_set_back(seconds: float) -> Iterator[None]:
+    """Let Python code in this thread read clocks that are this many seconds slow.
+
+    A clock that has not run that long is set back by about half of its time, an odd number too.
+    Clocks go back and not forward, because a module may remember when it was last called: later, it
+    would wait until the real clock has caught up.
+    """
+    slow = {
+        real: seconds if real() > seconds else int(real()) // 2 | 1
+        for real in (getattr(time, name) for name in _CLOCKS)
+    }
+
+    def sleep(duration: float, real: Callable[[float], None] = time.sleep) -> None:
+        if duration > _LONGEST_SLEEP:
+            for real_clock in slow:
+                slow[real_clock] -= duration
+        else:
+            real(duration)
+
+    with _clocks(lambda real: real() - slow[real], sleep):
+        yield
+
+
+@contextlib.contextmanager
+def counting_clock() -> Iterator[None]:
+    """Let Python code in this thread read clocks that tick with each reading, always from 10⁹ s."""
+    shown = [1e9]
+
+    def read(real: Callable[[], float]) -> float:
+        shown[0] += 0.001
+        return shown[0]
+
+    def sleep(duration: float) -> None:
+        shown[0] += duration
+
+    with _clocks(read, sleep):
+        yield
+
+
+@contextlib.contextmanager
+def _clocks(
+    read: Callable[[Callable[[], float]], float], sleep: Callable[[float], None]
+) -> Iterator[None]:
+    """Replace the clocks wherever a module holds them; other threads read the real ones."""
+    thread = threading.get_ident()
+    active = True
+
+    def ours() -> bool:
+        return active and threading.get_ident() == thread
+
+    def either(real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: (other if ours() else real)(*given)
+
+    def clock(name: str) -> Callable[[], float]:
+        real: Callable[[], float] = getattr(time, name)
+        return lambda: read(real)
+
+    now = clock("time")
+    replaced: dict[Any, Any] = {time.sleep: either(time.sleep, sleep)}
+    for name in _CLOCKS:
+        shown = clock(name)
+        replaced[getattr(time, name)] = either(getattr(time, name), shown)
+        in_ns = getattr(time, f"{name}_ns")
+        replaced[in_ns] = either(in_ns, lambda shown=shown: int(shown() * 1e9))
+    for name in _CALENDARS:
+        real = getattr(time, name)
+        replaced[real] = either(real, lambda at=None, real=real: real(now() if at is None else at))
+    for kind in (datetime.datetime, datetime.date):
+        replaced[kind] = _calendar(kind, lambda: now() if ours() else time.time())
+    held = [
+        (module, name, value)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if callable(value) and _among(value, replaced)
+    ]
+    try:
+        for module, name, value in held:
+            setattr(module, name, replaced[value])
+        yield
+    finally:
+        active = False
+        for module, name, value in held:
+            setattr(module, name, value)
+
+
+def _among(value: Any, known: dict[Any, Any]) -> bool:
+    try:
+        return value in known
+    except Exception:  # noqa: BLE001 — callables of any kind may refuse to be hashed or compared
+        return False
+
+
+def _calendar(kind: Any, now: Callable[[], float]) -> Any:
+    """Return a stand-in for `datetime.datetime` or `date`, which makes real ones of another now."""
+
+    class Kind(type(kind)):  # type: ignore[misc]
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, kind)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, kind)
+
+    class Calendar(kind, metaclass=Kind):  # type: ignore[misc]
+        def __new__(cls, *given: Any, **named: Any) -> Any:
+            return kind(*given, **named)
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return kind.fromtimestamp(now(), tz)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return kind.fromtimestamp(now(), datetime.UTC).replace(tzinfo=None)
+
+        @classmethod
+        def today(cls) -> Any:
+            return kind.fromtimestamp(now())
+
+    return Calendar

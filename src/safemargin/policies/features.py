@@ -1,0 +1,137 @@
+"""The input of a learned proxy: hidden layer, scores and a short history of one agent.
+
+Everything here can be had live, from the policy alone, at every decision: no rewards, no clock, no
+environment. The same functions build it from a recorded episode and, with `History`, live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Floats
+from safemargin.policies.proxies import log_softmax
+
+if TYPE_CHECKING:
+    from safemargin.policies.base import Features, ScoreKind
+
+LAGS = (0, 4, 8)
+"""The hidden layer counts at these many steps before the decision; before the start, the first."""
+
+WINDOW = 16
+"""Scores count over this many steps before the decision."""
+
+PARTS = ("scores", "history", "hidden")
+"""The parts of an input, in this order."""
+
+
+def with_value(features: Features) -> npt.NDArray[np.float32]:
+    """Return the hidden layer, with the value (if any) as its last column, [batch, width]."""
+    if features.value is None:
+        return features.hidden
+    return np.concatenate([features.hidden, features.value[:, None]], axis=1)
+
+
+def recent(rows: npt.NDArray[Any], step: int) -> npt.NDArray[Any]:
+    """Return the rows of the last `WINDOW` steps and of this one, [WINDOW + 1, …], oldest first.
+
+    Before the start of the episode, its first row is repeated.
+    """
+    return np.asarray(rows[np.maximum(np.arange(step - WINDOW, step + 1), 0)])
+
+
+def inputs_along(
+    kind: ScoreKind,
+    scores: npt.NDArray[np.float32],  # [steps, …] of a whole episode
+    hidden: npt.NDArray[np.float32],  # [steps, width]
+) -> npt.NDArray[np.float32]:
+    """Return what a learned proxy sees at every step of an episode, [steps, inputs]."""
+    steps = np.arange(len(scores))
+    before = np.maximum(steps[:, None] - np.arange(WINDOW, -1, -1), 0)
+    return probe_inputs(kind, scores[before], hidden[np.maximum(steps[:, None] - LAGS, 0)])
+
+
+def probe_inputs(
+    kind: ScoreKind,
+    scores: npt.NDArray[np.float32],  # [moments, WINDOW + 1, …] oldest first
+    hidden: npt.NDArray[np.float32],  # [moments, lags, width]
+    parts: Sequence[str] = PARTS,
+) -> npt.NDArray[np.float32]:
+    """Return what a learned proxy sees at each moment, [moments, inputs]."""
+    exact = np.asarray(scores, np.float64)
+    now: dict[str, npt.NDArray[Any]] = {
+        "scores": _plain(kind, exact[:, -1]),
+        "hidden": hidden.reshape(len(hidden), -1),
+    }
+    series = _summaries(kind, exact)  # [moments, WINDOW + 1, numbers]
+    now["history"] = np.concatenate(
+        [series[:, -1], *(series[:, -1 - lag] for lag in LAGS[1:])]
+        + [of(series, axis=1) for of in (np.mean, np.min, np.max)],
+        axis=1,
+    )
+    return np.concatenate([now[part] for part in PARTS if part in parts], axis=1, dtype=np.float32)
+
+
+def _plain(kind: ScoreKind, scores: Floats) -> Floats:
+    """Return the scores of one step without what the action choice ignores, [moments, numbers]."""
+    if kind == "q":
+        mean = scores.mean(axis=-1, keepdims=True)
+        return np.concatenate([scores - mean, mean], axis=-1)
+    if kind == "logits":
+        return np.maximum(log_softmax(scores), -50.0)
+    return scores.reshape(len(scores), -1)
+
+
+def _summaries(kind: ScoreKind, scores: Floats) -> Floats:
+    """Return a few numbers per step that sum up its scores, [moments, steps, numbers]."""
+    if kind == "gaussian":
+        mean, log_deviation = scores[..., 0, :], scores[..., 1, :]
+        every = [log_deviation.sum(axis=-1), np.abs(mean).mean(axis=-1)]
+    elif kind == "actions":
+        every = [np.abs(scores).mean(axis=-1), np.abs(scores).max(axis=-1)]
+    else:
+        ordered = np.sort(scores, axis=-1)
+        probability = np.exp(log_softmax(scores))
+        every = [
+            ordered[..., -1] - ordered[..., 0],
+            ordered[..., -1] - ordered.mean(axis=-1),
+            ordered[..., -1] - ordered[..., max(-2, -ordered.shape[-1])],
+            (probability**2).sum(axis=-1) if kind == "logits" else ordered[..., -1],
+        ]
+    return np.stack(every, axis=-1)
+
+
+class History:
+    """The last scores and hidden layers of live agents, for the input of a learned proxy."""
+
+    def __init__(self, kind: ScoreKind, agents: int) -> None:
+        self.kind = kind
+        self._agents = agents
+        self._scores: npt.NDArray[np.float32] | None = None  # [agents, WINDOW + 1, …]
+        self._hidden: npt.NDArray[np.float32] | None = None  # [agents, max lag + 1, width]
+        self._fresh = np.ones(agents, dtype=bool)
+        """Whose next step is the first of an episode."""
+
+    def add(
+        self,
+        scores: npt.NDArray[Any],  # [agents, …]
+        hidden: npt.NDArray[Any],  # [agents, width]
+    ) -> npt.NDArray[np.float32]:
+        """Remember one step's scores and hidden layers; return the inputs, [agents, inputs]."""
+        if self._scores is None or self._hidden is None:
+            self._scores = np.zeros((self._agents, WINDOW + 1, *scores.shape[1:]), np.float32)
+            self._hidden = np.zeros((self._agents, LAGS[-1] + 1, hidden.shape[1]), np.float32)
+        for kept, new in ((self._scores, scores), (self._hidden, hidden)):
+            kept[:, :-1] = kept[:, 1:]
+            kept[:, -1] = new
+            kept[self._fresh] = np.asarray(new, np.float32)[self._fresh, None]
+        self._fresh[:] = False
+        lagged = self._hidden[:, [LAGS[-1] - lag for lag in LAGS]]
+        return probe_inputs(self.kind, self._scores, lagged)
+
+    def forget(self, agents: Sequence[int]) -> None:
+        """Start anew: the next step of these agents is the first of an episode."""
+        self._fresh[list(agents)] = True

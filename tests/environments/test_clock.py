@@ -1,0 +1,119 @@
+"""Worlds that follow the clock are refused by name; those that merely look at it are not."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from datetime import date
+from datetime import datetime as moment
+from time import perf_counter_ns, sleep
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from safemargin.environments.doctor import examine
+from safemargin.environments.doctor.clock import OFFSETS, clock_set_back, counting_clock
+
+QUICK: dict[str, Any] = {"points": 6, "steps": 20, "starts": 4, "start_steps": 20}
+
+
+class Timed(gym.Env[Any, Any]):
+    """Pays what `read` says, after 30 steps."""
+
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
+
+    def __init__(self, read: Any) -> None:
+        self.read = read
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        reward = float(self.read()) if self.t > 30 else 0.0
+        return np.full(1, self.t, np.float32), reward, self.t >= 40, False, {}
+
+
+READS: dict[str, Any] = {
+    "time.time": lambda: int(time.time()) % 2,
+    "time.monotonic": lambda: int(time.monotonic()) % 2,
+    "perf_counter_ns": lambda: perf_counter_ns() // 10**9 % 2,
+    "datetime.now": lambda: datetime.datetime.now().second % 2,
+    "now with a zone": lambda: moment.now(datetime.UTC).second % 2,
+    "localtime": lambda: time.localtime().tm_sec % 2,
+    "date": lambda: date.today().toordinal(),
+    "an hour": lambda: int(time.time()) // 3600,
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_an_environment_that_follows_the_clock_is_refused(name: str) -> None:
+    diagnosis = examine(lambda: Timed(READS[name]), **QUICK)
+    assert not diagnosis.measurable
+    assert "depend on the clock (time.time and its like)" in diagnosis.verdict
+    assert "count steps instead" in diagnosis.verdict
+    assert "at step 31" in diagnosis.verdict
+
+
+def test_elapsed_time_is_named_too() -> None:
+    """It differs at once, without a shifted clock."""
+    diagnosis = examine(lambda: Timed(lambda: time.perf_counter()), **QUICK)
+    assert "do not give the same episode again in the same environment" in diagnosis.verdict
+    assert "depend on the clock" in diagnosis.verdict
+
+
+def test_the_clock_is_not_blamed_for_something_else() -> None:
+    diagnosis = examine(lambda: Timed(np.random.default_rng().normal), **QUICK)
+    assert not diagnosis.measurable
+    assert "the clock" not in diagnosis.verdict
+
+
+DUE = [0.0]
+
+
+def pace() -> float:
+    """Wait for the next frame, as rendering does, with an appointment that a module keeps."""
+    sleep(max(0.0, DUE[0] - time.time()))
+    DUE[0] = time.time() + 1e-6
+    assert isinstance(moment.now(), datetime.datetime)
+    assert type(moment(2020, 1, 1)) is type(datetime.datetime.fromisoformat("2020-01-01"))
+    return 0.0
+
+
+def test_an_environment_that_keeps_pace_is_measured_and_never_waits() -> None:
+    DUE[0] = 0.0
+    diagnosis = examine(lambda: Timed(pace), **QUICK)
+    assert diagnosis.measurable
+    assert diagnosis.environment_deterministic
+    assert DUE[0] <= time.time() + 1  # nothing is left that would wait for a shifted clock
+
+
+def test_clocks_are_put_back() -> None:
+    before = time.time, time.sleep, datetime.datetime, moment, perf_counter_ns, threading.Thread
+    seen: list[float] = []
+    with clock_set_back(OFFSETS[1]):
+        held = time.time
+        shown = held()
+        other = threading.Thread(target=lambda: seen.append(held()))
+        other.start()
+        other.join()
+        assert seen[0] - shown >= OFFSETS[1]  # another thread reads the real clock
+    after = time.time, time.sleep, datetime.datetime, moment, perf_counter_ns, threading.Thread
+    assert after == before
+    assert held() >= seen[0]  # the one that was kept shows the real time again
+
+
+def test_a_counting_clock_repeats_itself() -> None:
+    def read() -> list[Any]:
+        with counting_clock():
+            first = [time.time(), time.monotonic()]
+            sleep(1000)
+            return [*first, moment.now(), perf_counter_ns()]
+
+    assert read() == read()
