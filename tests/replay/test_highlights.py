@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.studies import damaged
 from helpers.worlds import always_first, make_branching
 from PIL import Image
 
@@ -144,7 +145,23 @@ def test_too_few_moments_for_margins(drawn_study: Path, tmp_path: Path) -> None:
     with sm.Study.open(drawn_study) as study:
         written = write_highlights(study, tmp_path, top=1, confidence=0.99)
     assert written.moments[0].margin is None
-    assert "the proxy alone decides: no bound, so every margin is 0" in written.notes[0]
+    assert written.notes[0] == (
+        "no margins, so the proxy alone decides: a confidence of 0.99 takes 198 natural moments, "
+        "and there are 40"
+    )
+
+
+def test_few_moments_lower_the_default_confidence(drawn_study: Path, tmp_path: Path) -> None:
+    few = damaged(
+        drawn_study,
+        tmp_path / "few",
+        "DELETE FROM estimates WHERE phase = 'natural' AND episode >= 30",
+    )
+    with sm.Study.open(few) as study:
+        for confidence, known in ((None, True), (0.9, True), (0.95, False)):
+            clips = tmp_path / f"clips-{confidence}"
+            written = write_highlights(study, clips, top=1, confidence=confidence)
+            assert (written.moments[0].margin is not None) == known
 
 
 def test_invalid_options_are_refused(

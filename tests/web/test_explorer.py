@@ -192,7 +192,8 @@ def test_margins_are_those_of_a_fit(client: TestClient, drawn_study: Path) -> No
     assert table["upper"] == margins.bound.upper.tolist()
     assert told["confidence"] == 0.95
     unbounded = next(each for each in told["tables"] if each["confidence"] == 0.99)
-    assert not unbounded["bounded"]
+    assert not unbounded["enough"]
+    assert unbounded["needed"] == 198
     assert "needs 99 natural moments" in unbounded["notes"][0]
     assert client.get("/api/margins/nonsense").status_code == 404
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.commands import let_ctrl_c_through
 from helpers.paths import WORLDS
+from helpers.studies import damaged
 
 import safemargin as sm
 from safemargin.cli import main
@@ -122,7 +123,7 @@ def test_tolerance_and_confidence_answer_at_once(page: Page) -> None:
     assert all(few <= many for few, many in zip(margins(), generous, strict=True))
     page.slide("confidence", 5)
     page.wait("view.margins === null")
-    assert "needs 99 natural moments" in page.text("margin-note")
+    assert "it takes 198 natural moments" in page.text("margin-note")
     assert page.text("margin") == "–"
     assert not page.complaints()
 
@@ -405,5 +406,66 @@ def test_the_report_opens_from_a_mail_attachment(
     page.slide("lookup-proxy", 1)
     page.wait("document.getElementById('lookup').textContent === '4'")
     page.slide("confidence", 5)
-    page.wait("document.getElementById('margin-note').textContent.includes('99 natural moments')")
+    page.wait("document.getElementById('margin-note').textContent.includes('198 natural moments')")
     assert not page.complaints()
+
+
+@pytest.fixture(scope="module")
+def few_moments(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with 30 natural moments: enough for a confidence of 0.9, too few for 0.95."""
+    return damaged(
+        drawn_study,
+        tmp_path_factory.mktemp("few") / "study",
+        "DELETE FROM estimates WHERE phase = 'natural' AND episode >= 30",
+    )
+
+
+TOO_LITTLE = (
+    "oo little data for a confidence of 0.95: it takes 38 natural moments, and there are 30."
+)
+CHOICE = (
+    "Opened at a confidence of 0.9, the highest that 30 natural moments suffice for; 0.95 takes 38."
+)
+
+
+def test_a_report_of_few_moments_shows_too_little_data_in_grey(
+    chromium: webdriver.Chrome, few_moments: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "report.html"
+    assert main(["report", str(few_moments), "-o", str(target), "--top", "2"]) == 0
+    page = Page(chromium)
+    page.driver.get(target.as_uri())
+    page.wait("document.querySelectorAll('#bounds .scatterlayer .trace').length === 3")
+    assert page.script("table().confidence") == 0.9
+    assert page.text("choice") == CHOICE
+    assert "want to be 90 % sure" in page.text("lead")
+    shades = (
+        "new Set(document.getElementById('heatmap').data[0].colorscale.map(each => each[1])).size"
+    )
+    assert page.script(shades) == 4
+    page.slide("confidence", 3)  # 0.95
+    page.wait(f"{shades} === 1")
+    assert TOO_LITTLE in page.text("lead")
+    assert TOO_LITTLE in page.text("margin-note")
+    assert page.text("lookup") == "?"
+    assert page.text("lookup-text") == "too little data at this confidence"
+    assert "38 natural moments needed" in page.text("heatmap")
+    badges = page.driver.find_elements(By.CSS_SELECTOR, "#cards .badge")
+    assert [each.text for each in badges] == ["?", "?"]
+    assert not page.complaints()
+
+
+def test_the_explorer_says_which_confidence_it_chose(
+    chromium: webdriver.Chrome, few_moments: Path
+) -> None:
+    with exploring(few_moments) as address:
+        page = Page(chromium)
+        chromium.get(address)
+        page.wait("view.episode !== null && document.getElementById('frame').naturalWidth > 0")
+        assert page.text("confidence-text") == "0.9"
+        assert page.text("choice") == CHOICE
+        assert page.text("margin") == str(page.script("view.margins[view.step]"))
+        page.slide("confidence", 3)
+        page.wait("view.margins === null")
+        assert TOO_LITTLE in page.text("margin-note")
+        page.wait("document.getElementById('margin').textContent === '–'")

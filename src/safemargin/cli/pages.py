@@ -131,7 +131,7 @@ def highlights(
     output: options.Output = Path("clips"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
     tolerance: float | None = None,
-    confidence: float = 0.95,
+    confidence: float | None = None,
     apart: int = 60,
     trust: Trust = False,
     as_json: options.Json = False,
@@ -146,7 +146,8 @@ def highlights(
         output: the folder to write to
         top: how many moments to show
         tolerance: tolerance of the margins (default: one at which they differ)
-        confidence: confidence of the margins
+        confidence: confidence of the margins (default: the highest up to 0.95 that the study's
+            natural moments suffice for)
         apart: the minimum number of steps between two moments of one episode
     """
     from safemargin.cli.console import ProgressBar

@@ -24,6 +24,7 @@ from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.summaries import steps_above_note
 from safemargin.replay.video import find_ffmpeg, write_video
 from safemargin.study.study import Study
+from safemargin.validation.defaults import default_confidence, natural_moments_needed
 from safemargin.validation.heldout import typical_tolerances
 
 BEFORE, AFTER = 30, 45
@@ -73,13 +74,14 @@ def write_highlights(
     *,
     top: int = 10,
     tolerance: float | None = None,
-    confidence: float = 0.95,
+    confidence: float | None = None,
     apart: int = 60,
     progress: Progress | None = None,
 ) -> WrittenHighlights:
     """Write clips and a contact sheet of the `top` moments; create the folder if needed.
 
-    Moments of one episode lie `apart` or more steps from one another.
+    Moments of one episode lie `apart` or more steps from one another. Without a `confidence`, it
+    is the highest up to 0.95 that the natural moments suffice for.
     """
     for name, given in (("top", top), ("apart", apart)):
         if given < 1:
@@ -90,8 +92,10 @@ def write_highlights(
     study.require_trust(policy=False)
     progress = progress or Silence()
     progress.stage("highlights", total=top, done=0)
+    natural = study.status().moments["natural"]
+    confidence = default_confidence(natural) if confidence is None else confidence
     check_confidence(confidence)
-    margins, notes = _margins(study, confidence)
+    margins, notes = _margins(study, confidence, natural)
     if tolerance is None:
         typical = [1.0] if margins is None else typical_tolerances(margins.bound.upper)
         tolerance = typical[len(typical) // 2]
@@ -221,14 +225,23 @@ def _film(
     return pictures[cut]
 
 
-def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
+def _margins(
+    study: Study, confidence: float, natural: int
+) -> tuple[Margins | None, tuple[str, ...]]:
     """Return the study's margins, or None and the reason."""
+    needed = natural_moments_needed(confidence)
     try:
         with warnings.catch_warnings(action="ignore", category=NoBound):
             margins = study.fit(confidence)
-        if margins.bound.unbounded < 1:
+        if natural < needed:
+            reason = (
+                f"a confidence of {confidence:g} takes {needed} natural moments, "
+                f"and there are {natural}"
+            )
+        elif margins.bound.unbounded < 1:
             return margins, ()
-        reason = margins.notes[0]
+        else:
+            reason = margins.notes[0]
     except SafemarginError as error:  # nothing measured yet, too few moments, equal proxies
         reason = str(error)
     return None, (f"no margins, so the proxy alone decides: {reason}",)

@@ -4,7 +4,7 @@
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const names = ["back", "card", "ink", "quiet", "line", "accent", "low", "middle", "high",
-    "reward", "unknown"];
+    "reward", "unknown", "nothing"];
   return Object.fromEntries(names.map(name => [name, style.getPropertyValue("--" + name).trim()]));
 }
 
@@ -39,10 +39,10 @@ function lineStyle(i) {
   return {color, dash, width: 2};
 }
 
-// A margin as a coloured pill; grey with a question mark where nothing is known.
-function badge(margin, n_values, unknown = false) {
+// A margin as a coloured pill; grey with a question mark where nothing is known: `unknown` is why.
+function badge(margin, n_values, unknown = "") {
   if (unknown) {
-    return make("span", {className: "badge unknown", textContent: "?", title: UNKNOWN});
+    return make("span", {className: "badge unknown", textContent: "?", title: unknown});
   }
   const place = [0, ...n_values].indexOf(margin) / n_values.length, c = colours();
   const node = make("span", {className: "badge", textContent: margin, title: `margin ${margin}`});

@@ -100,12 +100,14 @@ async function loadTables(proxy) {
   element("confidence").max = Math.max(tables.tables.length - 1, 0);
   element("confidence").value = Math.max(confidence, 0);
   element("tolerance").value = positionOf(tables.tolerance, tables);
+  element("choice").textContent = tables.usable
+    ? tables.choice[0].toUpperCase() + tables.choice.slice(1) + "." : "";
   element("limit").max = tables.n_values.length;
 }
 
 function computeMargins() {
   const {tables} = view, chosen = table(), level = tolerance();
-  const known = Boolean(chosen && chosen.bounded);
+  const known = Boolean(chosen && chosen.enough);
   const values = proxyValues();
   view.margins = known ? values.map(value => tables.at(chosen, value, level)) : null;
   view.unknown = values.map(value => known && tables.unknown(chosen, value));
@@ -117,7 +119,7 @@ function computeMargins() {
   element("tolerance-text").textContent = show(level);
   element("confidence-text").textContent = chosen ? chosen.confidence : "–";
   element("limit-text").textContent = known ? limit() : "–";
-  const reason = (chosen && chosen.notes[0]) || tables.note || "the data allow no bound";
+  const reason = (chosen && tables.tooLittle(chosen)) || tables.note || "the data allow no bound";
   element("margin-note").hidden = known;
   element("margin-note").textContent = known ? "" : `No margins: ${reason}. The steps with `
     + "the highest proxy are marked instead.";
@@ -168,15 +170,14 @@ function episodeRow(each) {
 // The lowest margin of an episode, and whether it has steps about which nothing is known.
 function badges(each) {
   const chosen = table(), {tables} = view, box = make("span", {className: "badges"});
-  if (!chosen || !chosen.bounded || tables.looks_at_n
+  if (!chosen || !chosen.enough || tables.looks_at_n
     || tables.proxy !== view.study.default_proxy) return box;
   const margin = tables.at(chosen, each.peak_proxy, tolerance());
   if (!beyond(each)) box.append(badge(margin, tables.n_values));
   if (each.steps_above) {
-    const mark = badge(0, tables.n_values, true);
-    mark.title = `${grouped(each.steps_above)} of ${grouped(each.eligible_steps)} steps lie above `
-      + "every measured proxy, so nothing is promised there";
-    box.append(mark);
+    box.append(badge(0, tables.n_values, `${grouped(each.steps_above)} of `
+      + `${grouped(each.eligible_steps)} steps lie above every measured proxy, so nothing is `
+      + "promised there"));
   }
   return box;
 }

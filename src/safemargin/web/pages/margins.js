@@ -10,7 +10,23 @@ class MarginTables {
     }
   }
 
-  get usable() { return this.tables.some(table => table.bounded); }
+  get usable() { return this.tables.some(table => table.enough); }
+
+  // Why a table says nothing at its confidence; empty where it does.
+  tooLittle(table) {
+    if (table.enough) return "";
+    if (this.natural_moments >= table.needed) return table.notes[0] || "the data allow no bound";
+    return `too little data for a confidence of ${table.confidence}: it takes ${table.needed} `
+      + `natural moments, and there are ${this.natural_moments}`;
+  }
+
+  // The confidence that a page opens at, and why.
+  get choice() {
+    const next = this.tables.find(table => table.confidence > this.confidence);
+    if (!next || next.enough) return `opened at a confidence of ${this.confidence}`;
+    return `opened at a confidence of ${this.confidence}, the highest that ${this.natural_moments} `
+      + `natural moments suffice for; ${next.confidence} takes ${next.needed}`;
+  }
 
   // The margin for one proxy value, or for a list with one value for each n.
   at(table, proxy, tolerance) {

@@ -73,7 +73,7 @@ function markRow(step) {
       textContent: `measured: n = ${most.n} ${costsOf({...most, n: 1})}`}));
   }
   row.append(text);
-  if (margins) row.append(badge(margins[step], view.tables.n_values, unknown[step]));
+  if (margins) row.append(badge(margins[step], view.tables.n_values, unknown[step] && UNKNOWN));
   return row;
 }
 

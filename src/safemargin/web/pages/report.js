@@ -55,7 +55,8 @@ function drawMargins() {
   const chosen = table(), level = tolerance();
   element("confidence-text").textContent = chosen.confidence;
   element("tolerance-text").textContent = show(level);
-  showNote(chosen.bounded ? "" : chosen.notes[0] || "the data allow no bound at this confidence");
+  showNote(chosen.enough ? "" : tables.tooLittle(chosen));
+  element("choice").textContent = tables.usable ? sentence(tables.choice) : "";
   showLookup(chosen, level);
   showLead(chosen, level);
   drawCards();
@@ -70,17 +71,24 @@ function showLookup(chosen, level) {
     element("lookup-text").textContent = "this proxy depends on n; use safemargin margin";
     return;
   }
-  const margin = tables.at(chosen, proxyNow(), level), unknown = tables.unknown(chosen, proxyNow());
+  const margin = tables.at(chosen, proxyNow(), level);
+  const unknown = !chosen.enough || tables.unknown(chosen, proxyNow());
   element("lookup").textContent = unknown ? "?" : margin;
   element("lookup").style.color = unknown ? "var(--unknown)" : "";
-  element("lookup-text").textContent = unknown ? UNKNOWN
+  element("lookup-text").textContent = !chosen.enough ? TOO_LITTLE : unknown ? UNKNOWN
     : `random action${margin === 1 ? "" : "s"} affordable`;
 }
 
 // The answer in one sentence, for the natural moments.
 function showLead(chosen, level) {
   element("lead").replaceChildren();
-  if (!chosen.bounded || !data.natural_proxies.length) return;
+  element("lead").classList.toggle("unknown", !chosen.enough);
+  if (!data.natural_proxies.length) return;
+  if (!chosen.enough) {
+    element("lead").append(sentence(tables.tooLittle(chosen)), " Nothing is known about the margins"
+      + " here: collect more natural moments, or accept a lower confidence.");
+    return;
+  }
   const found = data.natural_proxies.map(proxy => tables.at(chosen, proxy, level));
   found.sort((a, b) => a - b);
   const shareOf = margin => found.filter(each => each === margin).length / found.length;
@@ -104,17 +112,23 @@ function drawHeatmap(chosen, level) {
     tables.highest_tolerance * 1.05 * i / (rows - 1));
   const margins = levels.map(each => grid.map(value => tables.at(chosen, value, each)));
   const places = new Map(steps.map((margin, i) => [margin, i]));
-  const colorscale = steps.flatMap((margin, i) => [0, 1].map(end =>
-    [(i + end) / steps.length, marginColour(margin, tables.n_values, c)]));
+  const colorscale = steps.flatMap((margin, i) => [0, 1].map(end => [(i + end) / steps.length,
+    chosen.enough ? marginColour(margin, tables.n_values, c) : c.nothing]));
   const traces = [{type: "heatmap", x: grid, y: levels, customdata: margins, colorscale,
     z: margins.map(row => row.map(margin => places.get(margin))),
     zmin: -0.5, zmax: steps.length - 0.5,
     colorbar: {tickvals: steps.map((_, i) => i), ticktext: steps, thickness: 12, outlinewidth: 0,
       title: {text: "margin", side: "right"}},
-    hovertemplate: "margin %{customdata} at proxy %{x:.4g}, tolerance %{y:.4g}<extra></extra>"}];
+    showscale: chosen.enough, hoverinfo: chosen.enough ? undefined : "skip",
+    hovertemplate: chosen.enough
+      ? "margin %{customdata} at proxy %{x:.4g}, tolerance %{y:.4g}<extra></extra>" : undefined}];
+  const nothing = {xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false,
+    font: {color: c.ink, size: 14},
+    text: `${TOO_LITTLE}<br>${chosen.needed} natural moments needed`};
   Plotly.react("heatmap", traces, baseLayout({height: 380,
     xaxis: axis({title: {text: "proxy: " + data.proxy_text}, zeroline: false}),
     yaxis: axis({title: {text: "tolerance ζ"}, zeroline: false}),
+    annotations: chosen.enough ? [] : [nothing],
     shapes: [dotted({xref: "paper", x0: 0, x1: 1, y0: level, y1: level}),
       dotted({yref: "paper", y0: 0, y1: 1, x0: proxyNow(), x1: proxyNow()})]}), CONFIG);
 }
@@ -145,9 +159,9 @@ function cardOf(moment, rank, most) {
   const chosen = table(), heading = make("div", {className: "bar"},
     make("b", {textContent: `${rank + 1}. ${moment.title}`,
       title: PHASES[moment.episode.split("-")[0]]}));
-  if (chosen && chosen.bounded) {
+  if (chosen) {
     heading.append(badge(tables.at(chosen, moment.proxy, tolerance()), tables.n_values,
-      tables.unknown(chosen, moment.proxy)));
+      chosen.enough ? tables.unknown(chosen, moment.proxy) && UNKNOWN : TOO_LITTLE));
   }
   const proxy = Array.isArray(moment.proxy) ? moment.proxy[0] : moment.proxy;
   const steps = moment.steps.toLocaleString("en");
