@@ -178,6 +178,9 @@ def test_what_lies_above_every_measured_proxy(
         chromium.get("about:blank")
         chromium.get(address)
         page.wait("view.episode !== null && document.querySelector('#moment-list .badge') !== null")
+        highest = "view.study.episodes.find(each => each.peak_proxy === 49 && each.steps_above > 0)"
+        page.driver.execute_script(f"location.hash = `#${{{highest}.name}}/${{{highest}.peak_step}}`")
+        page.wait(f"view.episode.name === {highest}.name && view.step === {highest}.peak_step")
         assert page.script("proxyValues()[view.step]") == 49  # the highest of the measured ones
         assert page.text("margin").isdecimal()
         unknown = page.script("view.marks.map(step => view.unknown[step])")

@@ -68,8 +68,8 @@ def explore(
 ) -> None:
     """Look at a study's episodes, step by step, on a local web page.
 
-    Opens at the most critical step of all within the range of measured proxies; if the
-    environment has lives, at that of a life that was lost. Ctrl-C ends it.
+    Opens at the most critical moment: the one that loses most of those measured, or else the step
+    with the highest proxy. Ctrl-C ends it.
 
     For example:
 
@@ -136,7 +136,9 @@ def highlights(
     trust: Trust = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write short videos around the moments with the lowest margins, and a contact sheet.
+    """Write short videos around the most critical moments, and a contact sheet.
+
+    First those that lose most, where that was measured; then those with the lowest margins.
 
     For example:
 

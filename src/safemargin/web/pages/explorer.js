@@ -2,7 +2,7 @@
 // The explorer: episodes, margins, and the few steps worth a look.
 
 const view = {study: null, tables: null, episode: null, totals: [], step: 0, margins: null,
-  unknown: [], marks: [], playing: false, film: null, names: [], limitTouched: false, pictures: new Map()};
+  unknown: [], marks: [], lost: false, playing: false, film: null, names: [], limitTouched: false, pictures: new Map()};
 
 async function begin() {
   try {
@@ -143,21 +143,29 @@ function listEpisodes() {
   const all = view.study.episodes, order = element("episode-order").value;
   const shown = all.filter(each => !element("only-lost").checked || each.ended === "terminated");
   if (order === "critical") {
-    shown.sort((a, b) => b.eligible - a.eligible || Boolean(a.same_peak) - Boolean(b.same_peak)
+    const lossOf = each => each.measured_loss ? each.measured_loss.mean : -Infinity;
+    shown.sort((a, b) => lossOf(b) - lossOf(a) || b.eligible - a.eligible || Boolean(a.same_peak) - Boolean(b.same_peak)
       || beyond(a) - beyond(b) || b.peak_proxy - a.peak_proxy);
   }
   if (order === "reward") shown.sort((a, b) => a.total_reward - b.total_reward);
   element("episode-list").replaceChildren(...shown.map(episodeRow));
 }
 
+const OPENS_AT = "opens at its measured moment if that loses more than the tolerance, else at the "
+  + "step with the lowest margin or the highest proxy";
+
 function episodeRow(each) {
   const row = make("li", {onclick: () => openEpisode(each.name),
-    title: `seed ${each.seed}; opens at its most critical step\n${PHASES[each.phase]}`},
+    title: `seed ${each.seed}; ${OPENS_AT}\n${PHASES[each.phase]}`},
   make("b", {textContent: each.title}), badges(each));
   const ends = {terminated: view.study.has_lives ? "lost" : "ended", truncated: "time limit",
     cut: "cut off"};
   const facts = `${grouped(each.steps)} steps · reward ${show(each.total_reward)}`;
   row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
+  if (each.measured_loss) {
+    row.append(make("span", {className: "quiet", textContent: `measured at step `
+      + `${grouped(each.measured_loss.step)}: ${loses(each.measured_loss.mean)} on average`}));
+  }
   if (each.joins) {
     const joined = `converges with ${outlineOf(each.joins).title}`;
     row.append(make("span", {className: "quiet", textContent: joined}));
