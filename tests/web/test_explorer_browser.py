@@ -179,7 +179,9 @@ def test_what_lies_above_every_measured_proxy(
         chromium.get(address)
         page.wait("view.episode !== null && document.querySelector('#moment-list .badge') !== null")
         highest = "view.study.episodes.find(each => each.peak_proxy === 49 && each.steps_above > 0)"
-        page.driver.execute_script(f"location.hash = `#${{{highest}.name}}/${{{highest}.peak_step}}`")
+        page.driver.execute_script(
+            f"const shown = {highest}; location.hash = `#${{shown.name}}/${{shown.peak_step}}`"
+        )
         page.wait(f"view.episode.name === {highest}.name && view.step === {highest}.peak_step")
         assert page.script("proxyValues()[view.step]") == 49  # the highest of the measured ones
         assert page.text("margin").isdecimal()
@@ -394,10 +396,22 @@ def test_the_report_opens_from_a_mail_attachment(
     assert main(["report", str(drawn_study), "-o", str(target)]) == 0
     page = Page(chromium)
     page.driver.get(target.as_uri())
+    page.complaints()  # of the page before, whose server has ended
     page.wait("document.querySelectorAll('#densities .heatmaplayer image').length === 3")
     assert page.script("performance.getEntriesByType('resource').length") == 0  # all is inside
     assert page.script("document.querySelectorAll('#cards .card img').length") == 10
     assert "random action" in page.text("lead")
+    # What the sentence says is the marked column of the table of how it changes.
+    found = page.driver.find_elements(By.CSS_SELECTOR, "#lead .around td.here")
+    marked = [cell.text for cell in found]
+    assert len(marked) == 3
+    assert f"afford {marked[1]} random action" in page.text("lead")
+    here = page.script(
+        "tables.plateaus(table(), tables.median_proxy).find(part => tolerance() < part.to)"
+    )
+    assert page.script("tolerance() === tables.tolerance")
+    quarter = (here["to"] - here["from"]) / 4
+    assert here["from"] + quarter <= page.script("tolerance()") <= here["to"] - quarter
     card = page.driver.find_element(By.CSS_SELECTOR, "#cards .card").text
     assert "on average" in card
     assert f"safemargin explore {drawn_study} --episode" in card
@@ -438,6 +452,7 @@ def test_a_report_of_few_moments_shows_too_little_data_in_grey(
     assert main(["report", str(few_moments), "-o", str(target), "--top", "2"]) == 0
     page = Page(chromium)
     page.driver.get(target.as_uri())
+    page.complaints()  # of the page before, whose server has ended
     page.wait("document.querySelectorAll('#bounds .scatterlayer .trace').length === 3")
     assert page.script("table().confidence") == 0.9
     assert page.text("choice") == CHOICE

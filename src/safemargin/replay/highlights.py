@@ -26,8 +26,11 @@ from safemargin.replay.situations import Situation, Situations
 from safemargin.replay.summaries import steps_above_note
 from safemargin.replay.video import find_ffmpeg, write_video
 from safemargin.study.study import Study
-from safemargin.validation.defaults import default_confidence, natural_moments_needed
-from safemargin.validation.heldout import typical_tolerances
+from safemargin.validation.defaults import (
+    default_confidence,
+    default_tolerance,
+    natural_moments_needed,
+)
 
 BEFORE, AFTER = 30, 45
 """Steps of a clip before and after its moment."""
@@ -102,8 +105,7 @@ def write_highlights(
     check_confidence(confidence)
     margins, notes = _margins(study, confidence, natural)
     if tolerance is None:
-        typical = [1.0] if margins is None else typical_tolerances(margins.bound.upper)
-        tolerance = typical[len(typical) // 2]
+        tolerance = default_tolerance(margins)
     recordings = Recordings(study)
     moments = choose_highlights(study, recordings, margins, tolerance, top=top, apart=apart)
     target = Path(folder)

@@ -17,9 +17,10 @@ from safemargin.validation.defaults import (
     CONFIDENCES,
     DEFAULT_CONFIDENCE,
     default_confidence,
+    default_tolerance,
+    median_proxy,
     natural_moments_needed,
 )
-from safemargin.validation.heldout import typical_tolerances
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,9 @@ class MarginTables:
     natural_moments: int
     """How many the fits were calibrated on."""
     tolerance: float
-    """The initial choice: one at which margins differ."""
+    """The initial choice: in the middle of a plateau of the median margin."""
+    median_proxy: float | None
+    """The proxy of the median natural decision; None where it is unknown."""
     highest_tolerance: float
     """From here on the largest n is affordable everywhere."""
 
@@ -67,7 +70,6 @@ def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:
         note = fits[0].notes[0] if fits[0].notes else "the data allow no bound at any confidence"
     finite = [each.bound.upper[np.isfinite(each.bound.upper)] for each in bounded]
     highest = max((float(upper.max()) for upper in finite if len(upper)), default=0.0)
-    typical = [1.0] if first is None else typical_tolerances(first.bound.upper)
     return MarginTables(
         proxy=name,
         n_values=study.settings.n_values,
@@ -76,7 +78,8 @@ def margin_tables(study: Study, proxy: str | None = None) -> MarginTables:
         note=note,
         confidence=confidence,
         natural_moments=natural,
-        tolerance=typical[len(typical) // 2],
+        tolerance=default_tolerance(first),
+        median_proxy=None if first is None else median_proxy(first),
         highest_tolerance=highest if highest > 0 else 1.0,
     )
 

@@ -47,6 +47,20 @@ class MarginTables {
     return margin;
   }
 
+  // How the margin at one proxy changes with the tolerance: [{margin, from, to}, …]; a margin is
+  // granted at tolerances from `from` until below `to`.
+  plateaus(table, proxy) {
+    const row = table.middles[0], bin = countUpTo(row, proxy), found = [];
+    let margin = 0, from = 0;
+    for (let i = 0; i < this.n_values.length; i++) {
+      const limit = Math.max(from, table.limits[i][bin]);
+      if (limit > from) found.push({margin, from, to: limit});
+      margin = this.n_values[i];
+      from = limit;
+    }
+    return from < Infinity ? [...found, {margin, from, to: Infinity}] : found;
+  }
+
   // Whether a proxy lies above every measured one: the margin is then 0 because nothing is known.
   unknown(table, proxy) {
     const grid = table.grid[0];
@@ -66,6 +80,7 @@ function countUpTo(numbers, value) {
 
 // Tolerances lie closer together near 0, where margins change most.
 function toleranceAt(position, tables) {
+  if (position === positionOf(tables.tolerance, tables)) return tables.tolerance;
   const share = position / 200;
   return roundTo(tables.highest_tolerance * 1.05 * share * share, 2);
 }

@@ -92,15 +92,40 @@ function showLead(chosen, level) {
   const found = data.natural_proxies.map(proxy => tables.at(chosen, proxy, level));
   found.sort((a, b) => a - b);
   const shareOf = margin => found.filter(each => each === margin).length / found.length;
-  const median = found[Math.floor((found.length - 1) / 2)];
+  const middle = tables.median_proxy;
+  const median = middle === null ? found[Math.floor((found.length - 1) / 2)]
+    : tables.at(chosen, middle, level);
   const most = tables.n_values[tables.n_values.length - 1], all = shareOf(most);
   const strong = text => make("b", {textContent: text});
   element("lead").append("If you accept a loss of ", strong(show(level)),
     ` and want to be ${percent(chosen.confidence)} sure, the agent can afford `,
-    strong(`${median} random action${median === 1 ? "" : "s"}`), " at the median moment; at ",
-    strong(percent(shareOf(0))), " of moments it can afford none",
+    strong(`${median} random action${median === 1 ? "" : "s"}`), " at the median moment; ");
+  if (shareOf(0)) {
+    element("lead").append("at ", strong(percent(shareOf(0))), " of moments it can afford none");
+  } else element("lead").append("there is none at which it can afford none");
+  element("lead").append(
     all > 0 && median !== most ? `, at ${percent(all)} of them ${most} or more.` : ".");
+  if (middle !== null && !tables.looks_at_n) showAround(chosen, level, middle);
 }
+
+// How the answer changes around the tolerance: the margin at the median moment, range by range.
+function showAround(chosen, level, middle) {
+  const parts = tables.plateaus(chosen, middle);
+  const near = value => show(roundTo(value, 3));
+  const range = part => part.to === Infinity ? `${near(part.from)} or more`
+    : `${near(part.from)} to ${near(part.to)}`;
+  const cells = text => parts.map(part => make("td", {textContent: text(part),
+    className: part.from <= level && level < part.to ? "here" : ""}));
+  const natural = data.natural_proxies, none = part => percent(natural.filter(proxy =>
+    tables.at(chosen, proxy, middleOf(part)) === 0).length / natural.length);
+  element("lead").append(make("div", {className: "scrolls"}, make("table", {className: "around"},
+    make("tr", {}, make("th", {textContent: "loss you accept"}), ...cells(range)),
+    make("tr", {}, make("th", {textContent: "affordable at the median moment"}),
+      ...cells(part => part.margin)),
+    make("tr", {}, make("th", {textContent: "moments with none (mid-range)"}), ...cells(none)))));
+}
+
+const middleOf = part => part.to === Infinity ? part.from : (part.from + part.to) / 2;
 
 function dotted(more) {
   return {type: "line", line: {color: colours().ink, width: 1, dash: "dot"}, ...more};
