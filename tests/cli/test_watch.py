@@ -424,5 +424,5 @@ def test_ctrl_c_while_it_starts(
 
 def test_a_fleet_without_a_tolerance_starts_in_the_middle_of_a_plateau() -> None:
     table = margins()
-    assert _monitors(CallOptions(), table)().tolerance == default_tolerance(table) == 1.4
-    assert _monitors(CallOptions(tolerance=0.25), table)().tolerance == 0.25
+    assert _monitors(CallOptions(), table)().rule.tolerance == default_tolerance(table) == 1.4
+    assert _monitors(CallOptions(tolerance=0.25), table)().rule.tolerance == 0.25
