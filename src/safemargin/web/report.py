@@ -248,6 +248,7 @@ def _comparison(study: Study, tables: MarginTables) -> dict[str, Any]:
                 "broken": each.chain_failures[0].share,
                 "mean_margin": each.mean_margins[0],
                 "holds": each.holds,
+                "undecided": each in comparison.undecided[0],
             }
             for each in comparison.candidates
         ],

@@ -272,7 +272,8 @@ function drawProxies() {
   element("proxies-text").textContent = "The default method with each recorded proxy, evaluated "
     + `on ${info.natural_moments} natural moments held out from its fits, at confidence `
     + `${info.confidence} and tolerance ${show(info.tolerance)}. A better proxy grants larger `
-    + "margins and still keeps its promise. safemargin compare evaluates all methods.";
+    + "margins and still keeps its promise; \u201cwithin noise\u201d means that a paired test on these "
+    + "moments shows no difference from the best. safemargin compare evaluates all methods.";
   const ranked = [...info.candidates];
   ranked.sort((a, b) => b.holds - a.holds || b.mean_margin - a.mean_margin);
   const upwards = [...ranked].reverse();  // bars are drawn from below
@@ -284,14 +285,16 @@ function drawProxies() {
     xaxis: axis({title: {text: "mean margin", standoff: 4}}), yaxis: axis({automargin: true})}),
   {...CONFIG, displayModeBar: false});
   const heads = ["mean margin", "margins broken", "coverage", "coverage, worst fifth",
-    "keeps its promise"];
+    "keeps its promise", "against the best"];
+  const decided = ranked.length > 1 && !ranked.some(each => each.undecided);
   const row = (tag, name, cells, className = "") => make("tr", {className},
     make(tag, {textContent: name}),
     ...cells.map(textContent => make(tag, {className: "number", textContent})));
   element("proxies-table").replaceChildren(row("th", "proxy", heads), ...ranked.map((each, i) =>
     row("td", each.text, [each.mean_margin.toFixed(2), percent(each.broken),
-      percent(each.coverage), percent(each.worst_part), each.holds ? "not refuted" : "no"],
-    i === 0 && each.holds ? "best" : "")));
+      percent(each.coverage), percent(each.worst_part), each.holds ? "not refuted" : "no",
+      i === 0 && each.holds ? decided ? "best" : "largest" : each.undecided ? "within noise" : ""],
+    i === 0 && each.holds && decided ? "best" : "")));
 }
 
 showFacts();
