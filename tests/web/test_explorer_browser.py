@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.commands import let_ctrl_c_through
+from helpers.contrast import contrast
 from helpers.paths import WORLDS
 from helpers.studies import damaged
 
@@ -487,3 +488,54 @@ def test_the_explorer_says_which_confidence_it_chose(
         page.wait("view.margins === null")
         assert TOO_LITTLE in page.text("margin-note")
         page.wait("document.getElementById('margin').textContent === '–'")
+
+
+LABELLED = """[...document.querySelectorAll("input[type=range]")]
+  .filter(each => each.checkVisibility()).map(each => [
+    each.id, each.labels.length ? each.labels[0].textContent : each.ariaLabel,
+    each.getAttribute("aria-valuetext")])
+"""
+CHARTS = """[...document.querySelectorAll(".js-plotly-plot")].map(
+  each => [each.id, each.getAttribute("role"), each.ariaLabel])
+"""
+WORDS = "[...document.querySelectorAll('#glossary dt')].map(each => each.textContent)"
+BADGES = """[0, ...%s.n_values].map(margin => badge(margin, %s.n_values))
+  .map(each => [each.style.color, each.style.background]
+  .map(text => text.match(/\\d+/g).map(Number)))
+"""
+
+
+def test_pages_can_be_used_without_seeing_them(
+    page: Page, drawn_study: Path, tmp_path: Path
+) -> None:
+    def sliders() -> dict[str, tuple[str, str]]:
+        return {name: (label, value) for name, label, value in page.script(LABELLED)}
+
+    named = sliders()
+    assert named["tolerance"][0] == "tolerance ζ"
+    assert named["tolerance"][1] == f"a loss of {page.text('tolerance-text')}"
+    assert named["confidence"] == ("confidence β", "0.95")
+    assert named["limit"][0] == "mark margins up to"
+    assert named["limit"][1].startswith("a margin of ")
+    step = page.script(STEP)
+    assert named["scrubber"] == ("Step", f"step {step['step']} of {step['steps']}")
+    ((chart, role, text),) = page.script(CHARTS)
+    assert (chart, role) == ("timeline", "img")
+    assert f"over {step['steps']} steps, the lowest margin is " in text
+    words = ["margin", "loss", "tolerance ζ", "confidence β", "proxy"]
+    assert page.script(WORDS) == words
+
+    target = tmp_path / "report.html"
+    assert main(["report", str(drawn_study), "-o", str(target), "--top", "1"]) == 0
+    page.driver.get(target.as_uri())
+    page.wait("document.querySelectorAll('.js-plotly-plot').length === 4")
+    named = sliders()
+    assert named["tolerance"] == ("tolerance ζ", f"a loss of {page.text('tolerance-text')}")
+    assert named["confidence"] == ("confidence β", "0.95")
+    charts = page.script(CHARTS)
+    assert {role for _, role, _ in charts} == {"img"}
+    assert all(len(text) > 40 for *_, text in charts)
+    assert page.script(WORDS) == words
+    for ink, ground in page.script(BADGES % ("tables", "tables")):
+        colours = ["#" + "".join(f"{part:02x}" for part in each) for each in (ink, ground)]
+        assert contrast(*colours) >= 4.5

@@ -27,7 +27,8 @@ def margins_differ(one: HeldOut, other: HeldOut, tolerance: float, *, tests: int
         return False
     natural = one.sample.natural
     differences = (one.margins(tolerance) - other.margins(tolerance))[natural]
-    sums = np.bincount(one.sample.groups[natural], differences.astype(np.float64))
+    weights = differences.astype(np.float64)
+    sums = np.asarray(np.bincount(one.sample.groups[natural], weights), dtype=np.float64)
     return sign_flip_p_value(sums) <= LEVEL / tests
 
 

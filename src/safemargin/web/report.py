@@ -31,7 +31,7 @@ from safemargin.web.pages import page, plotly_script
 
 Found = TypeVar("Found")
 
-SCRIPTS = ("margins", "charts", "words", "report")
+SCRIPTS = ("margins", "charts", "words", "glossary", "report")
 
 
 @dataclass(frozen=True, eq=False)

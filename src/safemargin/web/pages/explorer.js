@@ -119,6 +119,9 @@ function computeMargins() {
   element("tolerance-text").textContent = show(level);
   element("confidence-text").textContent = chosen ? chosen.confidence : "–";
   element("limit-text").textContent = known ? limit() : "–";
+  sayValue("tolerance", `a loss of ${show(level)}`);
+  sayValue("confidence", chosen ? String(chosen.confidence) : "none");
+  sayValue("limit", known ? `a margin of ${limit()} or less` : "no margins");
   const reason = (chosen && tables.tooLittle(chosen)) || tables.note || "the data allow no bound";
   element("margin-note").hidden = known;
   element("margin-note").textContent = known ? "" : `No margins: ${reason}. The steps with `
@@ -164,7 +167,7 @@ function episodeRow(each) {
   row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
   if (each.measured_loss) {
     row.append(make("span", {className: "quiet", textContent: `measured at step `
-      + `${grouped(each.measured_loss.step)}: ${loses(each.measured_loss.mean)} on average`}));
+      + `${grouped(each.measured_loss.step)}: ${loses(roundTo(each.measured_loss.mean, 3))} on average`}));
   }
   if (each.joins) {
     const joined = `converges with ${outlineOf(each.joins).title}`;

@@ -55,6 +55,8 @@ function drawMargins() {
   const chosen = table(), level = tolerance();
   element("confidence-text").textContent = chosen.confidence;
   element("tolerance-text").textContent = show(level);
+  sayValue("confidence", `${chosen.confidence}${chosen.enough ? "" : ", " + TOO_LITTLE}`);
+  sayValue("tolerance", `a loss of ${show(level)}`);
   showNote(chosen.enough ? "" : tables.tooLittle(chosen));
   element("choice").textContent = tables.usable ? sentence(tables.choice) : "";
   showLookup(chosen, level);
@@ -132,6 +134,8 @@ function dotted(more) {
 }
 
 function drawHeatmap(chosen, level) {
+  summarise("heatmap", chosen.enough ? "Map of the margin over proxy and tolerance: "
+    + `at tolerance ${show(level)} it is ${rangeOf(chosen, level)}.` : tables.tooLittle(chosen));
   const c = colours(), grid = chosen.grid[0], steps = [0, ...tables.n_values], rows = 120;
   const levels = Array.from({length: rows}, (_, i) =>
     tables.highest_tolerance * 1.05 * i / (rows - 1));
@@ -158,7 +162,16 @@ function drawHeatmap(chosen, level) {
       dotted({yref: "paper", y0: 0, y1: 1, x0: proxyNow(), x1: proxyNow()})]}), CONFIG);
 }
 
+// '16 at the lowest proxy and 0 at the highest one'
+function rangeOf(chosen, level) {
+  const grid = chosen.grid[0], at = proxy => tables.at(chosen, proxy, level);
+  return `${at(grid[0])} at the lowest proxy and ${at(grid[grid.length - 1])} at the highest one`;
+}
+
 function drawBounds(chosen, level) {
+  const highest = i => chosen.upper[i][chosen.upper[i].length - 1];
+  summarise("bounds", "Bounds on the loss over the proxy; at the highest proxy "
+    + tables.n_values.map((n, i) => `${show(highest(i))} for n = ${n}`).join(", ") + ".");
   const grid = chosen.grid[0];
   const lines = tables.n_values.map((n, i) => ({x: grid, y: chosen.upper[i], mode: "lines",
     name: `n = ${n}`, line: lineStyle(i),
@@ -227,6 +240,8 @@ function drawDensities() {
     addPanel(layout, panel, i, columns, info.panels.length);
     return panelTraces(panel, i, info.confidence);
   });
+  summarise("densities", "Densities of the loss given the proxy, one panel for each of n = "
+    + info.panels.map(panel => panel.n).join(", ") + ", with a dot for each moment.");
   Plotly.react("densities", traces, layout, CONFIG);
 }
 
@@ -277,6 +292,7 @@ function drawProxies() {
   const ranked = [...info.candidates];
   ranked.sort((a, b) => b.holds - a.holds || b.mean_margin - a.mean_margin);
   const upwards = [...ranked].reverse();  // bars are drawn from below
+  summarise("proxies-chart", "Mean margin by proxy; the table below holds the numbers.");
   Plotly.react("proxies-chart", [{type: "bar", orientation: "h", width: 0.6,
     y: upwards.map(each => each.text), x: upwards.map(each => each.mean_margin),
     marker: {color: upwards.map(each => each.holds ? c.accent : c.high)},

@@ -15,6 +15,7 @@ function goTo(step) {
 function showStep() {
   const {episode, step} = view, ended = step >= episode.steps;
   element("scrubber").value = step;
+  sayValue("scrubber", `step ${step} of ${episode.steps}`);
   if (document.activeElement !== element("step")) element("step").value = step;
   showMargin(ended);
   showFacts(ended);
