@@ -352,6 +352,10 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         assert (
             page.script("document.querySelectorAll('#then .chip[data-state=theirs]').length") == 1
         )
+        names = page.script(
+            "[...document.querySelectorAll('#scores .name')].map(e => e.textContent)"
+        )
+        assert sorted(name.removeprefix("▸ ") for name in names) == ["LEAVE", "STAY"]
         counted = {"scores": [1, 2, 3], "first_action": 7, "proposed": 9, "action": 8}
         page.driver.execute_script("showScores('somebody', arguments[0])", counted)
         rows = "[...document.querySelectorAll('#scores .score')]"

@@ -6,10 +6,12 @@ const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
   left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
 };
-// What the actions of each agent are called, wherever the log names them: 'agent action' → name.
+// What the actions of each agent are called, wherever the log names them: 'agent action' → name. Older
+// logs name only the actions that were proposed or taken.
 function namesOf(entries) {
   const names = new Map();
   for (const { agent, details } of entries) {
+    (details.action_names || []).forEach((name, index) => names.set(`${agent} ${index + (details.first_action ?? 0)}`, name));
     if (details.proposed_name) names.set(`${agent} ${details.proposed}`, details.proposed_name);
     if (details.action_name) names.set(`${agent} ${details.action}`, details.action_name);
   }
