@@ -201,7 +201,7 @@ def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -
         away.decide(0, scores=[200.0, 0.0])  # far above all that was measured
         page.wait("view.agents.some(each => each.name === 'far away' && each.calling)")
         page.wait("lastBeep > 0")
-        page.wait("document.querySelector('.tile[data-state=calls]').textContent.includes('far')")
+        page.wait("document.querySelector('.tile[data-state=calls]')?.textContent.includes('far')")
         page.press("n")
         page.wait("view.seen !== null")
         assert page.text("agent-name") == "far away"
