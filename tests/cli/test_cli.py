@@ -149,7 +149,10 @@ def test_compare_names_a_winner(run: Any, study: Path) -> None:
     status, out, _ = run("compare", study, "--confidence", "0.7", "--tolerance", "1,5")
     assert status == 0
     assert "tolerance 1: " in out
-    assert "paper, no lift" in out
+    assert "yes, cannot win" in out
+    assert "'paper, no lift' cannot win, however large its margins" in out
+    assert "no difference that these moments could show between all" in out
+    assert "random signs" in out
     status, out, _ = run("compare", study, "--confidence", "0.7", "--json")
     found = json.loads(out)
     assert {row["proxy"] for row in found["candidates"]} == {

@@ -27,8 +27,11 @@ from helpers.worlds import (
 
 import safemargin as sm
 from safemargin.cli import main
+from safemargin.cli.fleet import _monitors
+from safemargin.cli.watch import CallOptions
 from safemargin.environments import EnvironmentSpec
 from safemargin.monitor.monitor import Monitor
+from safemargin.validation.defaults import default_tolerance
 from safemargin.web.fleet import Fleet
 from safemargin.web.fleet.local import Crew, LocalAgents
 
@@ -417,3 +420,9 @@ def test_ctrl_c_while_it_starts(
     monkeypatch.setattr("safemargin.cli.fleet._check", interrupted)
     assert main(["watch", "--remote"]) == 130
     assert capsys.readouterr().err == "\nstopped\n"
+
+
+def test_a_fleet_without_a_tolerance_starts_in_the_middle_of_a_plateau() -> None:
+    table = margins()
+    assert _monitors(CallOptions(), table)().rule.tolerance == default_tolerance(table) == 1.4
+    assert _monitors(CallOptions(tolerance=0.25), table)().rule.tolerance == 0.25

@@ -7,21 +7,24 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.studies import damaged
 from helpers.worlds import always_first, make_branching
 from PIL import Image
 
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.errors import InvalidInput, NoPictures
-from safemargin.replay import highlights
+from safemargin.replay import highlights, situations
 from safemargin.replay.captions import ClipPainter, contact_sheet
 from safemargin.replay.highlights import HELD, choose_highlights, write_highlights
 from safemargin.replay.recordings import Recordings
+from safemargin.replay.situations import Situation, Situations
 from safemargin.replay.video import find_ffmpeg, write_video
 
 pytest.importorskip("imageio_ffmpeg")
@@ -55,12 +58,19 @@ def test_clips_and_a_contact_sheet(
     assert margins == sorted(margins)
 
 
-def test_moments_are_the_lowest_margins_apart_from_each_other(drawn_study: Path) -> None:
+def test_moments_lose_most_or_have_the_lowest_margins_and_lie_apart(
+    drawn_study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(situations, "ALIKE_STEPS", -1)  # only equal scores are alike
     with sm.Study.open(drawn_study) as study:
         margins = study.fit(0.9)
-        found = choose_highlights(study, Recordings(study), margins, 1.0, top=12, apart=5)
-        assert len({(each.margin, -each.proxy) for each in found}) == len(found)
-        assert found == sorted(found, key=lambda each: (each.margin or 0, -each.proxy))
+        found = choose_highlights(study, Recordings(study), margins, 1.0, top=99, apart=5)
+        losses = [each.loss for each in found if each.loss is not None]
+        assert losses == sorted(losses, reverse=True)
+        assert found[0].loss == max(study.tuples().criticalities.mean(axis=1))
+        others = found[len(losses) :]
+        assert all(each.loss is None for each in others)
+        assert others == sorted(others, key=lambda each: (each.margin or 0, -each.proxy))
         assert not any(each.outside for each in found)
         assert all(each.margin == margins(each.proxy, 1.0) for each in found)
         distances = [
@@ -69,6 +79,27 @@ def test_moments_are_the_lowest_margins_apart_from_each_other(drawn_study: Path)
             if one.episode == other.episode
         ]
         assert min(distances) >= 5
+
+
+@pytest.mark.parametrize(
+    ("change", "new"),
+    [
+        ({}, False),
+        ({"time": 110}, True),
+        ({"proxy": 3.0}, True),
+        ({"proxy": 1.5, "time": 103}, False),
+        ({"loss": 0.5}, True),
+        ({"loss": 0.9}, False),
+        ({"loss": None}, False),
+        ({"scores": b"first", "time": 500, "proxy": 9.0}, False),
+    ],
+)
+def test_moments_of_one_situation_are_alike(change: dict[str, Any], new: bool) -> None:
+    known = Situations()
+    known.note(np.array([0.0, 4.0, 9.0]))
+    first = Situation(time=99, proxy=1.0, loss=1.0, scores=b"first")
+    assert known.is_new(first)
+    assert known.is_new(replace(first, **{"scores": b"other", **change})) == new
 
 
 def test_above_every_measured_proxy_comes_last(
@@ -144,7 +175,23 @@ def test_too_few_moments_for_margins(drawn_study: Path, tmp_path: Path) -> None:
     with sm.Study.open(drawn_study) as study:
         written = write_highlights(study, tmp_path, top=1, confidence=0.99)
     assert written.moments[0].margin is None
-    assert "the proxy alone decides: no bound, so every margin is 0" in written.notes[0]
+    assert written.notes[0] == (
+        "no margins, so the proxy alone decides: a confidence of 0.99 takes 198 natural moments, "
+        "and there are 40"
+    )
+
+
+def test_few_moments_lower_the_default_confidence(drawn_study: Path, tmp_path: Path) -> None:
+    few = damaged(
+        drawn_study,
+        tmp_path / "few",
+        "DELETE FROM estimates WHERE phase = 'natural' AND episode >= 30",
+    )
+    with sm.Study.open(few) as study:
+        for confidence, known in ((None, True), (0.9, True), (0.95, False)):
+            clips = tmp_path / f"clips-{confidence}"
+            written = write_highlights(study, clips, top=1, confidence=confidence)
+            assert (written.moments[0].margin is not None) == known
 
 
 def test_invalid_options_are_refused(

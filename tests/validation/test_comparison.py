@@ -14,6 +14,7 @@ from safemargin.margins.bounds.sample import Options, Sample
 from safemargin.margins.bounds.table import Bound
 from safemargin.margins.methods import METHODS
 from safemargin.validation.comparison import VARIANTS, compare_samples, compare_tuples
+from safemargin.validation.paired import sign_flip_p_value
 
 
 def samples(moments: int = 400, **more: Any) -> dict[str, Sample]:
@@ -55,6 +56,50 @@ def test_all_methods_with_all_proxies() -> None:
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert document["winners"][0]["proxy"] == "good"
     assert found.gaps is None
+
+
+@pytest.mark.parametrize(
+    ("differences", "p_value"),
+    [
+        ([], 1.0),
+        ([0.0, 0.0], 1.0),
+        ([2.0, -2.0], 1.0),
+        ([1.0] * 4, 2 / 16),
+        ([3.0, 0.0] * 4, 2 / 16),  # whatever the unit; zeros show nothing
+        ([-1.0] * 9, 2 / 512),
+        ([1.0, 1.0, 1.0, -1.0], 10 / 16),
+        ([1.0] * 16, 6.33e-5),  # 4 standard deviations
+        ([1.0] * 16 + [-1.0] * 9, 0.1615),  # 7 / 5
+    ],
+)
+def test_the_paired_test(differences: list[float], p_value: float) -> None:
+    assert sign_flip_p_value(np.array(differences)) == pytest.approx(p_value, abs=1e-4, rel=1e-3)
+
+
+def test_few_moments_decide_nothing_and_many_do() -> None:
+    options: dict[str, Any] = {
+        "confidence": 0.8,
+        "tolerances": [1.5],
+        "methods": ["calibrated", "paper, no lift"],
+    }
+    many = compare_samples(samples(), **options)
+    assert many.winners[0] is not None
+    assert many.winners[0].names == {"method": "calibrated", "proxy": "good"}
+    assert many.undecided == ((),)
+    few = compare_samples(samples(20), **options)
+    assert few.winners[0] is not None
+    (others,) = few.undecided
+    assert len(others) == len(few.rivals()) - 1 == 1
+    assert few.to_dict()["undecided"] == [[others[0].names]]
+    assert not any(each.can_win for each in few.candidates if each.method == "paper, no lift")
+
+
+def test_moments_of_one_game_count_once() -> None:
+    games = np.repeat(np.arange(4), 100)  # a hundred moments each
+    options: dict[str, Any] = {"confidence": 0.8, "tolerances": [1.5], "methods": ["calibrated"]}
+    assert compare_samples(samples(), **options).undecided == ((),)
+    (others,) = compare_samples(samples(groups=games), **options).undecided
+    assert len(others) == 1
 
 
 def test_one_that_breaks_its_promise_cannot_win(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ from safemargin.core.records import EpisodeKey
 from safemargin.criticality import estimation
 from safemargin.criticality.plans import Planner
 from safemargin.engines.processes import ProcessEngine
+from safemargin.replay.critical_moments import most_critical
+from safemargin.replay.highlights import choose_highlights
 from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recordings
 from safemargin.replay.whatif import WhatIfs
@@ -42,6 +44,7 @@ pytest.importorskip("plotly")
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
+from safemargin.web import describe
 from safemargin.web.describe import describe_study, starting_point
 from safemargin.web.explorer import create_app
 from safemargin.web.server import listen
@@ -93,13 +96,25 @@ def test_the_study_and_where_to_begin(client: TestClient, drawn_study: Path) -> 
     names = [each["name"] for each in about["episodes"]]
     assert about["start"]["episode"] in names
     start = next(each for each in about["episodes"] if each["name"] == about["start"]["episode"])
-    assert start["peak_step"] == about["start"]["step"]
-    assert start["peak_proxy"] == max(
-        each["peak_proxy"] for each in about["episodes"] if each["eligible"]
-    )
+    assert start["measured_loss"]["step"] == about["start"]["step"]
+    losses = [each["measured_loss"]["mean"] for each in about["episodes"]]
+    assert start["measured_loss"]["mean"] == max(losses)
 
 
-def test_it_begins_within_the_measured_range(narrow_study: Path) -> None:
+def test_report_explorer_and_highlights_begin_with_the_same_moment(drawn_study: Path) -> None:
+    with sm.Study.open(drawn_study) as study:
+        recordings = Recordings(study)
+        reported = most_critical(study, recordings, 1)[0]
+        shown = starting_point(recordings)
+        filmed = choose_highlights(study, recordings, study.fit(0.9), 1.0, top=1, apart=5)[0]
+    assert shown == (reported.episode, reported.step) == (filmed.episode, filmed.step)
+    assert filmed.loss == pytest.approx(np.mean(reported.losses))
+
+
+def test_without_measured_losses_it_begins_within_the_measured_range(
+    narrow_study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe, "measured_losses", lambda study: {})
     with sm.Study.open(narrow_study) as study:
         highest = study.fit(0.9).highest_proxy
         recordings = Recordings(study)
@@ -117,7 +132,10 @@ def test_it_begins_within_the_measured_range(narrow_study: Path) -> None:
         )
 
 
-def test_an_end_is_a_loss_only_where_there_are_lives(tmp_path: Path) -> None:
+def test_an_end_is_a_loss_only_where_there_are_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe, "measured_losses", lambda study: {})
     settings = {"n_values": (1,), "trials": 2, "max_episode_steps": 60}
     for make, lives in ((make_drawn, False), (make_drawn_lives, True)):
         study = sm.Study.create(
@@ -194,7 +212,8 @@ def test_margins_are_those_of_a_fit(client: TestClient, drawn_study: Path) -> No
     assert table["upper"] == margins.bound.upper.tolist()
     assert told["confidence"] == 0.95
     unbounded = next(each for each in told["tables"] if each["confidence"] == 0.99)
-    assert not unbounded["bounded"]
+    assert not unbounded["enough"]
+    assert unbounded["needed"] == 198
     assert "needs 99 natural moments" in unbounded["notes"][0]
     assert client.get("/api/margins/nonsense").status_code == 404
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.commands import let_ctrl_c_through
+from helpers.contrast import contrast
 from helpers.paths import WORLDS
+from helpers.studies import damaged
 
 import safemargin as sm
 from safemargin.cli import main
@@ -122,7 +124,7 @@ def test_tolerance_and_confidence_answer_at_once(page: Page) -> None:
     assert all(few <= many for few, many in zip(margins(), generous, strict=True))
     page.slide("confidence", 5)
     page.wait("view.margins === null")
-    assert "needs 99 natural moments" in page.text("margin-note")
+    assert "it takes 198 natural moments" in page.text("margin-note")
     assert page.text("margin") == "–"
     assert not page.complaints()
 
@@ -177,6 +179,11 @@ def test_what_lies_above_every_measured_proxy(
         chromium.get("about:blank")
         chromium.get(address)
         page.wait("view.episode !== null && document.querySelector('#moment-list .badge') !== null")
+        highest = "view.study.episodes.find(each => each.peak_proxy === 49 && each.steps_above > 0)"
+        page.driver.execute_script(
+            f"const shown = {highest}; location.hash = `#${{shown.name}}/${{shown.peak_step}}`"
+        )
+        page.wait(f"view.episode.name === {highest}.name && view.step === {highest}.peak_step")
         assert page.script("proxyValues()[view.step]") == 49  # the highest of the measured ones
         assert page.text("margin").isdecimal()
         unknown = page.script("view.marks.map(step => view.unknown[step])")
@@ -390,10 +397,22 @@ def test_the_report_opens_from_a_mail_attachment(
     assert main(["report", str(drawn_study), "-o", str(target)]) == 0
     page = Page(chromium)
     page.driver.get(target.as_uri())
+    page.complaints()  # of the page before, whose server has ended
     page.wait("document.querySelectorAll('#densities .heatmaplayer image').length === 3")
     assert page.script("performance.getEntriesByType('resource').length") == 0  # all is inside
     assert page.script("document.querySelectorAll('#cards .card img').length") == 10
     assert "random action" in page.text("lead")
+    # What the sentence says is the marked column of the table of how it changes.
+    found = page.driver.find_elements(By.CSS_SELECTOR, "#lead .around td.here")
+    marked = [cell.text for cell in found]
+    assert len(marked) == 3
+    assert f"afford {marked[1]} random action" in page.text("lead")
+    here = page.script(
+        "tables.plateaus(table(), tables.median_proxy).find(part => tolerance() < part.to)"
+    )
+    assert page.script("tolerance() === tables.tolerance")
+    quarter = (here["to"] - here["from"]) / 4
+    assert here["from"] + quarter <= page.script("tolerance()") <= here["to"] - quarter
     card = page.driver.find_element(By.CSS_SELECTOR, "#cards .card").text
     assert "on average" in card
     assert f"safemargin explore {drawn_study} --episode" in card
@@ -405,5 +424,118 @@ def test_the_report_opens_from_a_mail_attachment(
     page.slide("lookup-proxy", 1)
     page.wait("document.getElementById('lookup').textContent === '4'")
     page.slide("confidence", 5)
-    page.wait("document.getElementById('margin-note').textContent.includes('99 natural moments')")
+    page.wait("document.getElementById('margin-note').textContent.includes('198 natural moments')")
     assert not page.complaints()
+
+
+@pytest.fixture(scope="module")
+def few_moments(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with 30 natural moments: enough for a confidence of 0.9, too few for 0.95."""
+    return damaged(
+        drawn_study,
+        tmp_path_factory.mktemp("few") / "study",
+        "DELETE FROM estimates WHERE phase = 'natural' AND episode >= 30",
+    )
+
+
+TOO_LITTLE = (
+    "oo little data for a confidence of 0.95: it takes 38 natural moments, and there are 30."
+)
+CHOICE = (
+    "Opened at a confidence of 0.9, the highest that 30 natural moments suffice for; 0.95 takes 38."
+)
+
+
+def test_a_report_of_few_moments_shows_too_little_data_in_grey(
+    chromium: webdriver.Chrome, few_moments: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "report.html"
+    assert main(["report", str(few_moments), "-o", str(target), "--top", "2"]) == 0
+    page = Page(chromium)
+    page.driver.get(target.as_uri())
+    page.complaints()  # of the page before, whose server has ended
+    page.wait("document.querySelectorAll('#bounds .scatterlayer .trace').length === 3")
+    assert page.script("table().confidence") == 0.9
+    assert page.text("choice") == CHOICE
+    assert "want to be 90 % sure" in page.text("lead")
+    shades = (
+        "new Set(document.getElementById('heatmap').data[0].colorscale.map(each => each[1])).size"
+    )
+    assert page.script(shades) == 4
+    page.slide("confidence", 3)  # 0.95
+    page.wait(f"{shades} === 1")
+    assert TOO_LITTLE in page.text("lead")
+    assert TOO_LITTLE in page.text("margin-note")
+    assert page.text("lookup") == "?"
+    assert page.text("lookup-text") == "too little data at this confidence"
+    assert "38 natural moments needed" in page.text("heatmap")
+    badges = page.driver.find_elements(By.CSS_SELECTOR, "#cards .badge")
+    assert [each.text for each in badges] == ["?", "?"]
+    assert not page.complaints()
+
+
+def test_the_explorer_says_which_confidence_it_chose(
+    chromium: webdriver.Chrome, few_moments: Path
+) -> None:
+    with exploring(few_moments) as address:
+        page = Page(chromium)
+        chromium.get(address)
+        page.wait("view.episode !== null && document.getElementById('frame').naturalWidth > 0")
+        assert page.text("confidence-text") == "0.9"
+        assert page.text("choice") == CHOICE
+        assert page.text("margin") == str(page.script("view.margins[view.step]"))
+        page.slide("confidence", 3)
+        page.wait("view.margins === null")
+        assert TOO_LITTLE in page.text("margin-note")
+        page.wait("document.getElementById('margin').textContent === '–'")
+
+
+LABELLED = """[...document.querySelectorAll("input[type=range]")]
+  .filter(each => each.checkVisibility()).map(each => [
+    each.id, each.labels.length ? each.labels[0].textContent : each.ariaLabel,
+    each.getAttribute("aria-valuetext")])
+"""
+CHARTS = """[...document.querySelectorAll(".js-plotly-plot")].map(
+  each => [each.id, each.getAttribute("role"), each.ariaLabel])
+"""
+WORDS = "[...document.querySelectorAll('#glossary dt')].map(each => each.textContent)"
+BADGES = """[0, ...%s.n_values].map(margin => badge(margin, %s.n_values))
+  .map(each => [each.style.color, each.style.background]
+  .map(text => text.match(/\\d+/g).map(Number)))
+"""
+
+
+def test_pages_can_be_used_without_seeing_them(
+    page: Page, drawn_study: Path, tmp_path: Path
+) -> None:
+    def sliders() -> dict[str, tuple[str, str]]:
+        return {name: (label, value) for name, label, value in page.script(LABELLED)}
+
+    named = sliders()
+    assert named["tolerance"][0] == "tolerance ζ"
+    assert named["tolerance"][1] == f"a loss of {page.text('tolerance-text')}"
+    assert named["confidence"] == ("confidence β", "0.95")
+    assert named["limit"][0] == "mark margins up to"
+    assert named["limit"][1].startswith("a margin of ")
+    step = page.script(STEP)
+    assert named["scrubber"] == ("Step", f"step {step['step']} of {step['steps']}")
+    ((chart, role, text),) = page.script(CHARTS)
+    assert (chart, role) == ("timeline", "img")
+    assert f"over {step['steps']} steps, the lowest margin is " in text
+    words = ["margin", "loss", "tolerance ζ", "confidence β", "proxy"]
+    assert page.script(WORDS) == words
+
+    target = tmp_path / "report.html"
+    assert main(["report", str(drawn_study), "-o", str(target), "--top", "1"]) == 0
+    page.driver.get(target.as_uri())
+    page.wait("document.querySelectorAll('.js-plotly-plot').length === 4")
+    named = sliders()
+    assert named["tolerance"] == ("tolerance ζ", f"a loss of {page.text('tolerance-text')}")
+    assert named["confidence"] == ("confidence β", "0.95")
+    charts = page.script(CHARTS)
+    assert {role for _, role, _ in charts} == {"img"}
+    assert all(len(text) > 40 for *_, text in charts)
+    assert page.script(WORDS) == words
+    for ink, ground in page.script(BADGES % ("tables", "tables")):
+        colours = ["#" + "".join(f"{part:02x}" for part in each) for each in (ink, ground)]
+        assert contrast(*colours) >= 4.5

@@ -19,6 +19,7 @@ pytest.importorskip("selenium")
 from helpers.browser import BROWSER, DRIVER, Page
 from helpers.fleet_server import TOKEN, Person, Server, running, wait_until
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -97,8 +98,26 @@ def test_tiles_and_queue(page: Page) -> None:
     loaded = page.script("performance.getEntriesByType('resource').map(each => each.name)")
     here = (page.script("location.origin"), "blob:", "data:")
     assert any(name.endswith("/pages/fleet.js") for name in loaded)
+    assert page.script("document.querySelectorAll('#glossary dt').length") == 5
     assert [name for name in loaded if not name.startswith(here)] == []
     assert not page.complaints()
+
+
+def test_the_queue_keeps_its_order_under_the_pointer(page: Page) -> None:
+    shown = "[...document.querySelectorAll('#queue li')].map(row => Number(row.dataset.index))"
+    page.wait(f"{shown}.length >= 3")
+    page.driver.execute_script("window.urgency = (one, other) => one.index - other.index")
+    page.wait(f"{shown}.every((index, place, all) => !place || all[place - 1] < index)")
+    rising = page.script(shown)
+    queue = page.driver.find_element(By.ID, "queue")
+    ActionChains(page.driver).move_to_element(queue).perform()
+    page.wait("document.getElementById('queue-note').textContent.includes('held')")
+    page.driver.execute_script("window.urgency = (one, other) => other.index - one.index")
+    page.driver.execute_script("sortedAt = 0; sortQueue()")
+    assert page.script(shown) == rising
+    tiles = page.driver.find_element(By.ID, "summary")
+    ActionChains(page.driver).move_to_element(tiles).perform()
+    page.wait(f"{shown}[0] === {rising[-1]}")
 
 
 def test_take_over_steer_and_hand_back(page: Page, folder: Path) -> None:
@@ -182,7 +201,7 @@ def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -
         away.decide(0, scores=[200.0, 0.0])  # far above all that was measured
         page.wait("view.agents.some(each => each.name === 'far away' && each.calling)")
         page.wait("lastBeep > 0")
-        page.wait("document.querySelector('.tile[data-state=calls]').textContent.includes('far')")
+        page.wait("document.querySelector('.tile[data-state=calls]')?.textContent.includes('far')")
         page.press("n")
         page.wait("view.seen !== null")
         assert page.text("agent-name") == "far away"
@@ -322,19 +341,38 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         chromium.get(server.address)
         page.wait(f"view.all.length >= {count} && view.at >= 0")
         assert "none altered" in page.text("summary")
+        assert page.script("document.querySelectorAll('#glossary dt').length") == 5
+        spoken = page.script("document.getElementById('scrubber').getAttribute('aria-valuetext')")
+        assert spoken == page.script(
+            "`entry ${view.at + 1} of ${view.shown.length}: ${view.shown[view.at].text}`"
+        )
         page.driver.execute_script("go(view.shown.findIndex(entry => entry.kind === 'action'))")
         assert "acted for agent" in page.text("entry-title")
         page.wait("document.getElementById('entry-picture').naturalWidth > 0")
         assert (
             page.script("document.querySelectorAll('#then .chip[data-state=theirs]').length") == 1
         )
+        names = page.script(
+            "[...document.querySelectorAll('#scores .name')].map(e => e.textContent)"
+        )
+        assert sorted(name.removeprefix("▸ ") for name in names) == ["LEAVE", "STAY"]
         counted = {"scores": [1, 2, 3], "first_action": 7, "proposed": 9, "action": 8}
-        page.driver.execute_script("showScores(arguments[0])", counted)
+        page.driver.execute_script("showScores('somebody', arguments[0])", counted)
         rows = "[...document.querySelectorAll('#scores .score')]"
         assert page.script(f"{rows}.map(row => row.children[0].textContent)") == [
             "action 7", "action 8", "▸ action 9",
         ]  # fmt: skip
         assert page.script(f"{rows}.findIndex(row => row.classList.contains('taken'))") == 1
+        # All actions that the log names anywhere have these names, as on the live page.
+        named = {"action": 7, "action_name": "NOOP", "proposed": 9, "proposed_name": "RIGHT"}
+        page.driver.execute_script(
+            "view.names = namesOf([{agent: 'arm', details: arguments[0]}]);"
+            "showScores('arm', arguments[1])",
+            *(named, counted),
+        )
+        assert page.script(f"{rows}.map(row => row.children[0].textContent)") == [
+            "NOOP", "action 8", "▸ RIGHT",
+        ]  # fmt: skip
         place = page.script("view.at")
         page.press(Keys.ARROW_RIGHT)
         assert page.script("view.at") == place + 1

@@ -11,6 +11,7 @@ from safemargin.cli.console import ProgressBar, print_margins, study_to_judge
 from safemargin.cli.options import print_json
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
+from safemargin.replay.critical_moments import mean_losses
 from safemargin.study.study import Study
 
 ENVIRONMENT = "atari:pong"
@@ -62,7 +63,7 @@ def most_critical(tuples: Tuples) -> tuple[str, int, str]:
     """Return the episode and step that lose most, averaged over all n, and a sentence on it."""
     column = tuples.n_values.index(SHOWN_N)
     losses = tuples.criticalities[:, column]
-    row = int(np.argmax(tuples.criticalities.mean(axis=1)))
+    row = int(np.argmax(mean_losses(tuples)))
     episode = tuples.keys[row].title(has_lives=bool(tuples.lives.any()))
     step = int(tuples.steps[row])
     text = (

@@ -24,7 +24,7 @@ from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.notifications import Command, Notifier, Webhook
 from safemargin.policies import load_policy
 from safemargin.study.signing import code_named
-from safemargin.validation.heldout import typical_tolerances
+from safemargin.validation.defaults import default_tolerance
 from safemargin.web.access import Access, find_page_token, find_token
 from safemargin.web.entrance import HOSTS
 from safemargin.web.fleet.local import Crew, LocalAgents
@@ -190,11 +190,10 @@ def _monitors(
     calls: CallOptions, margins: Margins, *, agents: int = 1, action_space: Any = None
 ) -> Callable[[], Monitor]:
     """Return a maker of monitors: one for each agent, with one rate of false alarms together."""
-    typical = typical_tolerances(margins.bound.upper)
     return partial(
         Monitor,
         margins,
-        tolerance=typical[len(typical) // 2] if calls.tolerance is None else calls.tolerance,
+        tolerance=default_tolerance(margins) if calls.tolerance is None else calls.tolerance,
         call_at=calls.call_at,
         release_at=calls.release_at,
         pause=calls.pause,

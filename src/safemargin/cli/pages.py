@@ -69,8 +69,8 @@ def explore(
 ) -> None:
     """Look at a study's episodes, step by step, on a local web page.
 
-    Opens at the most critical step of all within the range of measured proxies; if the
-    environment has lives, at that of a life that was lost. Ctrl-C ends it.
+    Opens at the most critical moment: the one that loses most of those measured, or else the step
+    with the highest proxy. Ctrl-C ends it.
 
     For example:
 
@@ -132,12 +132,14 @@ def highlights(
     output: options.Output = Path("clips"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
     tolerance: float | None = None,
-    confidence: float = 0.95,
+    confidence: float | None = None,
     apart: int = 60,
     trust: Trust = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write short videos around the moments with the lowest margins, and a contact sheet.
+    """Write short videos around the most critical moments, and a contact sheet.
+
+    First those that lose most, where that was measured; then those with the lowest margins.
 
     For example:
 
@@ -147,7 +149,8 @@ def highlights(
         output: the folder to write to
         top: how many moments to show
         tolerance: tolerance of the margins (default: one at which they differ)
-        confidence: confidence of the margins
+        confidence: confidence of the margins (default: the highest up to 0.95 that the study's
+            natural moments suffice for)
         apart: the minimum number of steps between two moments of one episode
     """
     from safemargin.cli.console import ProgressBar

@@ -6,6 +6,7 @@ from functools import partial
 
 from safemargin.cli.console import as_cell, print_records, print_table
 from safemargin.margins.bounds.sample import ESTIMANDS
+from safemargin.margins.methods import METHODS
 from safemargin.validation.comparison import Candidate, Comparison
 from safemargin.validation.gaps import GapError
 from safemargin.validation.heldout import CoverageRow, Share
@@ -130,23 +131,58 @@ def print_comparison(comparison: Comparison) -> None:
             (f"margin (broken) at {tolerance}", partial(margin_at, level))
             for level, tolerance in enumerate(tolerances)
         ),
-        ("holds", lambda row: "no bound" if row.no_bound == 1 else "yes" if row.holds else "no"),
+        ("holds", _holds),
     )
-    for tolerance, winner in zip(tolerances, comparison.winners, strict=True):
-        if winner is None:
-            print(f"tolerance {tolerance}: none holds; collect more moments")
-        else:
-            print(f"tolerance {tolerance}: {winner.method} with {winner.proxy}")
+    for level, tolerance in enumerate(tolerances):
+        print(f"tolerance {tolerance}: {_outcome(comparison, level)}")
     print(
         "The winner grants the largest mean margin among those not shown to break their promise;\n"
         "in brackets, how often some n' ≤ margin broke the tolerance "
         f"({1 - comparison.confidence:.3g} is allowed)."
     )
+    if max(map(len, comparison.undecided)):
+        print(
+            "No difference: a paired test of the margins at the same moments (random signs of the\n"
+            "differences, summed within each game; 0.05 divided by the number of others) finds "
+            "none."
+        )
+    for name in dict.fromkeys(row.method for row in comparison.candidates):
+        if name not in METHODS:
+            print(
+                f"{name!r} cannot win, however large its margins: it is shown for comparison with "
+                "the paper,\nand `safemargin fit` does not offer it."
+            )
     print_gaps(comparison.gaps)
     for text in comparison.left_out:
         print(f"left out: {text}")
     for note in dict.fromkeys(note for row in comparison.candidates for note in row.notes):
         print(f"note: {note}")
+
+
+def _holds(row: Candidate) -> str:
+    if row.no_bound == 1:
+        return "no bound"
+    if row.holds and not row.can_win:
+        return "yes, cannot win"
+    return "yes" if row.holds else "no"
+
+
+def _outcome(comparison: Comparison, level: int) -> str:
+    """Say who wins at one tolerance, and from whom the winner cannot be told."""
+    winner, undecided = comparison.winners[level], comparison.undecided[level]
+    if winner is None:
+        return "none holds; collect more moments"
+    name, others = f"{winner.method} with {winner.proxy}", len(comparison.rivals()) - 1
+    if not undecided:
+        return name
+    if len(undecided) == others:
+        return (
+            f"no difference that these moments could show between all {others + 1} that hold "
+            f"and can win (the largest mean margin: {name})"
+        )
+    shown = ", ".join(f"{each.method} with {each.proxy}" for each in undecided[:3])
+    more = f" and {len(undecided) - 3} more" if len(undecided) > 3 else ""
+    return f"{name}; no difference that these moments could show from {shown}{more}"
 
 
 def print_gaps(gaps: GapError | None) -> None:

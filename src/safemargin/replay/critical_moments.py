@@ -1,4 +1,8 @@
-"""The most critical of a study's measured moments, with pictures."""
+"""Which moments are the most critical, and those of a study with pictures.
+
+Report, explorer and highlights share one definition: measured moments are ranked by their mean loss
+over all n; where nothing was measured, a higher proxy is more critical.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,41 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.plain import plain_values
-from safemargin.errors import InvalidInput
+from safemargin.core.records import Floats, Tuples
+from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.replay.recordings import Recordings
 from safemargin.replay.stills import StillRequest, take_stills
 from safemargin.replay.summaries import EpisodeSummary
 from safemargin.study.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLoss:
+    """What random actions cost at the moment that the study chose in an episode."""
+
+    step: int
+    mean: float
+    """Averaged over all n: what moments are ranked by."""
+    largest: float
+    """That of the n that costs most."""
+
+
+def measured_losses(study: Study) -> dict[str, MeasuredLoss]:
+    """Return what was measured in each episode, by its name; most critical first."""
+    try:
+        tuples = study.tuples()
+    except StudyIncomplete:
+        return {}
+    keys, means, largest = tuples.keys, mean_losses(tuples), tuples.criticalities.max(axis=1)
+    return {
+        keys[row].id: MeasuredLoss(int(tuples.steps[row]), float(means[row]), float(largest[row]))
+        for row in np.argsort(-means, kind="stable")
+    }
+
+
+def mean_losses(tuples: Tuples) -> Floats:
+    """Return what measured moments are ranked by: the loss averaged over all n, [moments]."""
+    return np.asarray(tuples.criticalities.mean(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +89,7 @@ def most_critical(study: Study, recordings: Recordings, top: int) -> list[Critic
     keys = tuples.keys
     found: list[CriticalMoment] = []
     seen: set[bytes] = set()
-    for row in np.argsort(-tuples.criticalities.mean(axis=1), kind="stable"):
+    for row in np.argsort(-mean_losses(tuples), kind="stable"):
         summary, step = by_name[keys[row].id], int(tuples.steps[row])
         proxy, losses = tuples.proxies[row], tuples.criticalities[row]
         looks = proxy.tobytes() + losses.tobytes()

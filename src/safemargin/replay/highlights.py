@@ -1,4 +1,4 @@
-"""Short clips around the moments with the lowest margins, and a contact sheet of them all."""
+"""Short clips around a study's most critical moments, and a contact sheet of them all."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ from safemargin.margins.fitting import NoBound
 from safemargin.margins.lookup import Lookup, Margins
 from safemargin.policies.proxies import single_values
 from safemargin.replay.captions import ClipPainter, contact_sheet
+from safemargin.replay.critical_moments import measured_losses
 from safemargin.replay.pictures import Camera, Picture
 from safemargin.replay.recordings import Recording, Recordings
+from safemargin.replay.situations import Situation, Situations
 from safemargin.replay.summaries import steps_above_note
 from safemargin.replay.video import find_ffmpeg, write_video
 from safemargin.study.study import Study
-from safemargin.validation.heldout import typical_tolerances
+from safemargin.validation.defaults import (
+    default_confidence,
+    default_tolerance,
+    natural_moments_needed,
+)
 
 BEFORE, AFTER = 30, 45
 """Steps of a clip before and after its moment."""
@@ -42,6 +48,8 @@ class Highlight:
     proxy: float
     margin: int | None
     """None where the study has no margins, so that the proxy alone decides."""
+    loss: float | None = None
+    """What was measured here, averaged over all n; None where nothing was."""
     outside: bool = False
     """The proxy lies above every measured one: the margin is 0 because nothing is known."""
 
@@ -50,7 +58,8 @@ class Highlight:
         """The moment in a line or two, for people."""
         margin = "" if self.margin is None else f", margin {'?' if self.outside else self.margin}"
         above = "\nabove every measured proxy" if self.outside else ""
-        return f"step {self.step:,}, proxy {self.proxy:.4g}{margin}{above}"
+        measured = "" if self.loss is None else f"\nmeasured loss {self.loss:.3g}"
+        return f"step {self.step:,}, proxy {self.proxy:.4g}{margin}{measured}{above}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -59,7 +68,7 @@ class Highlight:
 
 @dataclass(frozen=True, slots=True)
 class WrittenHighlights:
-    """The files written, in the order of the moments: lowest margin first."""
+    """The files written, in the order of the moments: most critical first."""
 
     clips: tuple[Path, ...]
     contact_sheet: Path
@@ -73,13 +82,14 @@ def write_highlights(
     *,
     top: int = 10,
     tolerance: float | None = None,
-    confidence: float = 0.95,
+    confidence: float | None = None,
     apart: int = 60,
     progress: Progress | None = None,
 ) -> WrittenHighlights:
     """Write clips and a contact sheet of the `top` moments; create the folder if needed.
 
-    Moments of one episode lie `apart` or more steps from one another.
+    Moments of one episode lie `apart` or more steps from one another. Without a `confidence`, it
+    is the highest up to 0.95 that the natural moments suffice for.
     """
     for name, given in (("top", top), ("apart", apart)):
         if given < 1:
@@ -90,11 +100,12 @@ def write_highlights(
     study.require_trust(policy=False)
     progress = progress or Silence()
     progress.stage("highlights", total=top, done=0)
+    natural = study.status().moments["natural"]
+    confidence = default_confidence(natural) if confidence is None else confidence
     check_confidence(confidence)
-    margins, notes = _margins(study, confidence)
+    margins, notes = _margins(study, confidence, natural)
     if tolerance is None:
-        typical = [1.0] if margins is None else typical_tolerances(margins.bound.upper)
-        tolerance = typical[len(typical) // 2]
+        tolerance = default_tolerance(margins)
     recordings = Recordings(study)
     moments = choose_highlights(study, recordings, margins, tolerance, top=top, apart=apart)
     target = Path(folder)
@@ -122,7 +133,7 @@ def write_highlights(
     if above is not None:
         notes = (*notes, above)
     if len(moments) < top:
-        notes = (*notes, f"only {len(moments)} moments lie {apart} or more steps apart")
+        notes = (*notes, f"only {len(moments)} moments differ and lie {apart} or more steps apart")
     if older := sorted(set(target.glob("[0-9][0-9]-*-step-*.mp4")) - set(clips)):
         notes = (*notes, f"{len(older)} clips of an earlier run are still in {target}")
     return WrittenHighlights(tuple(clips), sheet, tuple(moments), notes)
@@ -137,13 +148,16 @@ def choose_highlights(
     top: int,
     apart: int,
 ) -> list[Highlight]:
-    """Return the steps of lowest margin, then of highest proxy, apart from one another.
+    """Return the most critical steps that differ, apart from one another.
 
-    Steps above every measured proxy come last: nothing is known there, so no danger was found. The
-    random opening and the last steps of an episode are left out, as in the study, and so are
-    moments with exactly the scores of one already chosen: copies.
+    First come measured moments that lose more than the tolerance, by their loss; then steps where
+    nothing was measured, by margin and proxy. Steps above every measured proxy come last: nothing
+    is known there, so no danger was found. The random opening and the last steps of an episode are
+    left out, as in the study, and so is a moment in the situation of one already chosen.
     """
+    measured = measured_losses(study)
     found: list[Highlight] = []
+    situations = Situations()
     for summary in recordings.summaries():
         if not summary.eligible:
             continue
@@ -154,8 +168,14 @@ def choose_highlights(
         if granted is not None:
             ranks = np.where(granted.outside, np.inf, granted.margin)
         steps = np.arange(summary.opening, summary.steps - study.settings.excluded_steps)
+        situations.note(proxies[steps])
+        known = measured.get(summary.name)
         best: list[int] = []
+        if known is not None and known.mean > 0 and known.largest > tolerance:
+            best.append(known.step)
         for step in steps[np.lexsort((-proxies[steps], ranks[steps]))].tolist():
+            if known is not None and step == known.step:
+                continue
             if all(abs(step - other) >= apart for other in best):
                 best.append(step)
             if len(best) == top:
@@ -166,26 +186,37 @@ def choose_highlights(
                 step=step,
                 proxy=float(proxies[step]),
                 margin=None if granted is None else int(granted.margin[step]),
+                loss=known.mean if known is not None and known.step == step else None,
                 outside=granted is not None and bool(granted.outside[step]),
             )
             for step in best
         ]
-    found.sort(key=lambda each: (each.outside, each.margin or 0, -each.proxy))
+    found.sort(key=_rank)
     if not found:
         raise StudyIncomplete(
             f"the study in {study.path} holds no episode with a step to show; "
             "run `safemargin collect` on it first"
         )
+    openings = {summary.name: summary.opening for summary in recordings.summaries()}
     chosen: list[Highlight] = []
-    seen: set[bytes] = set()
     for moment in found:
-        scores = recordings.open(moment.episode).episode.scores[moment.step].tobytes()
-        if scores not in seen:
-            seen.add(scores)
-            chosen.append(moment)
         if len(chosen) == top:
             break
+        situation = Situation(
+            time=moment.step - openings[moment.episode],
+            proxy=moment.proxy,
+            loss=moment.loss,
+            scores=recordings.open(moment.episode).episode.scores[moment.step].tobytes(),
+        )
+        if situations.is_new(situation):
+            chosen.append(moment)
     return chosen
+
+
+def _rank(moment: Highlight) -> tuple[bool, bool, float, int, float]:
+    """Sort key: measured moments by their loss, then others by margin and proxy."""
+    loss = 0.0 if moment.loss is None else moment.loss
+    return moment.loss is None, moment.outside, -loss, moment.margin or 0, -moment.proxy
 
 
 def _film(
@@ -221,14 +252,23 @@ def _film(
     return pictures[cut]
 
 
-def _margins(study: Study, confidence: float) -> tuple[Margins | None, tuple[str, ...]]:
+def _margins(
+    study: Study, confidence: float, natural: int
+) -> tuple[Margins | None, tuple[str, ...]]:
     """Return the study's margins, or None and the reason."""
+    needed = natural_moments_needed(confidence)
     try:
         with warnings.catch_warnings(action="ignore", category=NoBound):
             margins = study.fit(confidence)
-        if margins.bound.unbounded < 1:
+        if natural < needed:
+            reason = (
+                f"a confidence of {confidence:g} takes {needed} natural moments, "
+                f"and there are {natural}"
+            )
+        elif margins.bound.unbounded < 1:
             return margins, ()
-        reason = margins.notes[0]
+        else:
+            reason = margins.notes[0]
     except SafemarginError as error:  # nothing measured yet, too few moments, equal proxies
         reason = str(error)
     return None, (f"no margins, so the proxy alone decides: {reason}",)

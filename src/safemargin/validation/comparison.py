@@ -26,6 +26,7 @@ from safemargin.validation.heldout import (
     hold_out_all,
     typical_tolerances,
 )
+from safemargin.validation.paired import margins_differ
 
 VARIANTS: dict[str, Variant] = {
     **{name: (name, {}) for name in METHODS},
@@ -53,6 +54,16 @@ class Candidate:
     part, nor by the chain at any tolerance."""
     notes: tuple[str, ...]
 
+    @property
+    def can_win(self) -> bool:
+        """Whether it holds and is a method of its own, not one shown for reference."""
+        return self.holds and self.method in METHODS
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Its method and proxy."""
+        return {"method": self.method, "proxy": self.proxy}
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -65,6 +76,8 @@ class Comparison:
     natural_moments: int
     candidates: tuple[Candidate, ...]
     winners: tuple[Candidate | None, ...]  # for each tolerance; None: no candidate holds
+    undecided: tuple[tuple[Candidate, ...], ...]  # for each tolerance
+    """Others that hold, and whose mean margin does not differ from the winner's beyond noise."""
     left_out: tuple[str, ...]
     """Methods that could not be tried, and why."""
     gaps: GapError | None
@@ -72,11 +85,13 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, numbers and strings."""
         data = asdict(self)
-        data["winners"] = [
-            None if winner is None else {"method": winner.method, "proxy": winner.proxy}
-            for winner in self.winners
-        ]
+        data["winners"] = [None if winner is None else winner.names for winner in self.winners]
+        data["undecided"] = [[other.names for other in others] for others in self.undecided]
         return data
+
+    def rivals(self) -> tuple[Candidate, ...]:
+        """Return the candidates that can win: they hold, and their method can be fitted."""
+        return tuple(each for each in self.candidates if each.can_win)
 
 
 def compare_samples(
@@ -92,7 +107,8 @@ def compare_samples(
     """Judge every method with every proxy (name → sample) by cross-validation.
 
     Of the methods that hold, the winner at a tolerance grants natural moments the largest mean
-    margin; among equals, the earlier proxy and method wins. Choosing the best of many on the data
+    margin; among equals, the earlier proxy and method wins; a paired test says from which others
+    the moments cannot tell it (see `validation.paired`). Choosing the best of many on the data
     that judge them flatters the winner a little; `validate` on fresh moments would not.
     """
     check_confidence(confidence)
@@ -136,7 +152,7 @@ def compare_samples(
         tolerances = typical_tolerances(found[0][2].upper)
     levels = tuple(float(tolerance) for tolerance in tolerances)
     candidates = tuple(_candidate(name, proxy, judged, levels) for name, proxy, judged in found)
-    able = [each for each in candidates if each.holds and each.method in METHODS]
+    able = {each: row[2] for each, row in zip(candidates, found, strict=True) if each.can_win}
     winners = tuple(
         max(able, key=lambda candidate: candidate.mean_margins[level], default=None)
         for level in range(len(levels))
@@ -149,6 +165,10 @@ def compare_samples(
         natural_moments=len(np.unique(first.moments[first.natural])),
         candidates=candidates,
         winners=winners,
+        undecided=tuple(
+            _undecided(able, winner, tolerance)
+            for winner, tolerance in zip(winners, levels, strict=True)
+        ),
         left_out=tuple(left_out),
         gaps=gap_error(first, confidence=confidence, tolerances=levels),
     )
@@ -177,6 +197,20 @@ def _candidate(name: str, proxy: str, found: HeldOut, tolerances: tuple[float, .
         no_bound=float((~found.promised[natural]).mean()),
         holds=_holds(found, failures),
         notes=tuple(found.notes),
+    )
+
+
+def _undecided(
+    able: Mapping[Candidate, HeldOut], winner: Candidate | None, tolerance: float
+) -> tuple[Candidate, ...]:
+    """Return the others whose margins the moments cannot tell from the winner's."""
+    if winner is None:
+        return ()
+    others = {each: found for each, found in able.items() if each is not winner}
+    return tuple(
+        each
+        for each, found in others.items()
+        if not margins_differ(able[winner], found, tolerance, tests=len(others))
     )
 
 

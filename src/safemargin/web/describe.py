@@ -9,6 +9,7 @@ from safemargin.core.plain import finite_or_none
 from safemargin.core.records import Array
 from safemargin.core.text import readable
 from safemargin.errors import InvalidInput
+from safemargin.replay.critical_moments import measured_losses
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.summaries import steps_above_note
 from safemargin.replay.whatif import describe_estimate
@@ -22,6 +23,7 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
     """Describe the study, its episodes, and where to start."""
     status = study.status()
     has_lives = recordings.has_lives
+    losses = measured_losses(study)
     return {
         "name": study.path.name,
         "path": str(study.path),
@@ -41,7 +43,11 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "has_lives": has_lives,
         "steps_above": steps_above_note(recordings.summaries()),
         "episodes": [
-            {**asdict(summary), "title": summary.title(has_lives=has_lives)}
+            {
+                **asdict(summary),
+                "title": summary.title(has_lives=has_lives),
+                "measured_loss": asdict(losses[summary.name]) if summary.name in losses else None,
+            }
             for summary in recordings.summaries()
         ],
     }
@@ -69,10 +75,11 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
 def starting_point(
     recordings: Recordings, name: str | None = None, step: int | None = None
 ) -> tuple[str, int]:
-    """Return the episode and step to show first: the highest proxy in the measured range.
+    """Return the episode and step to show first: the measured moment that loses most.
 
-    If no episode is named and the environment has lives, a lost life comes before others.
-    Without lives, an end may be a loss or a win, so the proxy alone decides.
+    Where no measured moment loses anything, it is the highest proxy in the measured range. If the
+    environment has lives, a lost life then comes before others; without lives, an end may be a
+    loss or a win, so the proxy alone decides.
     """
     if name is not None:
         chosen = recordings.summary(name)
@@ -84,10 +91,13 @@ def starting_point(
     summaries = recordings.summaries()
     if not summaries:
         return "", 0
+    worst_measured, measured = next(iter(measured_losses(recordings.study).items()), ("", None))
+    if measured is not None and measured.mean > 0:
+        return worst_measured, measured.step
     able = [each for each in summaries if each.eligible] or summaries
     lost = [each for each in able if each.ended == "terminated" and recordings.has_lives]
-    worst = max(lost or able, key=lambda each: (not each.beyond, each.peak_proxy))
-    return worst.name, worst.peak_step
+    highest = max(lost or able, key=lambda each: (not each.beyond, each.peak_proxy))
+    return highest.name, highest.peak_step
 
 
 def short(values: Array, digits: int = 6) -> list[Any]:

@@ -31,7 +31,7 @@ from safemargin.web.pages import page, plotly_script
 
 Found = TypeVar("Found")
 
-SCRIPTS = ("margins", "charts", "words", "report")
+SCRIPTS = ("margins", "charts", "words", "glossary", "report")
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +248,7 @@ def _comparison(study: Study, tables: MarginTables) -> dict[str, Any]:
                 "broken": each.chain_failures[0].share,
                 "mean_margin": each.mean_margins[0],
                 "holds": each.holds,
+                "undecided": each in comparison.undecided[0],
             }
             for each in comparison.candidates
         ],

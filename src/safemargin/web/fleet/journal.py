@@ -122,6 +122,7 @@ def situation(agent: Agent) -> dict[str, Any]:
         "proxy": agent.proxy,
         "scores": agent.finite_scores,
         "first_action": agent.hello.first_action or None,
+        **({"action_names": list(names)} if (names := agent.hello.action_names) else {}),
         "proposed": report.proposed,
         "proposed_name": agent.action_name(report.proposed),
         **({"why": report.why} if report.why else {}),

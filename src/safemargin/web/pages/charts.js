@@ -4,7 +4,7 @@
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const names = ["back", "card", "ink", "quiet", "line", "accent", "low", "middle", "high",
-    "reward", "unknown"];
+    "reward", "unknown", "nothing"];
   return Object.fromEntries(names.map(name => [name, style.getPropertyValue("--" + name).trim()]));
 }
 
@@ -30,6 +30,17 @@ function axis(more) {
 const CONFIG = {displaylogo: false, responsive: true,
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
 
+// What a chart shows, for those who cannot see it: it is read as one picture with this text.
+function summarise(id, text) {
+  element(id).setAttribute("role", "img");
+  element(id).setAttribute("aria-label", text);
+}
+
+// What the position of a slider means, instead of a bare number.
+function sayValue(id, text) {
+  element(id).setAttribute("aria-valuetext", text);
+}
+
 // Lines that lie close together: neighbours differ in colour and in dashes, on light and on dark.
 const LINES = [["#3d8bd9", "solid"], ["#e08a00", "dash"], ["#1f9e74", "dot"], ["#cf5fa2", "dashdot"],
   ["#8274e8", "longdash"], ["#d9542b", "solid"], ["#8a8f2b", "dot"]];
@@ -39,16 +50,23 @@ function lineStyle(i) {
   return {color, dash, width: 2};
 }
 
-// A margin as a coloured pill; grey with a question mark where nothing is known.
-function badge(margin, n_values, unknown = false) {
+// A margin as a coloured pill; grey with a question mark where nothing is known: `unknown` is why.
+function badge(margin, n_values, unknown = "") {
   if (unknown) {
-    return make("span", {className: "badge unknown", textContent: "?", title: UNKNOWN});
+    return make("span", {className: "badge unknown", textContent: "?", title: unknown});
   }
-  const place = [0, ...n_values].indexOf(margin) / n_values.length, c = colours();
+  const c = colours();
   const node = make("span", {className: "badge", textContent: margin, title: `margin ${margin}`});
   node.style.background = marginColour(margin, n_values, c);
-  node.style.color = place < 0.35 ? "#fff" : place < 0.8 ? "#1c1d20" : c.ink;
+  node.style.color = inkOn(node.style.background);
   return node;
+}
+
+// Black or white, whichever contrasts more: at least 4.5 : 1 on any colour.
+function inkOn(background) {
+  const linear = value => value <= 10.31475 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+  const [red, green, blue] = background.match(/\d+/g).map(Number).map(linear);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
 }
 
 // A line over a chart: moving it is far cheaper than drawing the chart again.

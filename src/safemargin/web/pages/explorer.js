@@ -2,7 +2,7 @@
 // The explorer: episodes, margins, and the few steps worth a look.
 
 const view = {study: null, tables: null, episode: null, totals: [], step: 0, margins: null,
-  unknown: [], marks: [], playing: false, film: null, names: [], limitTouched: false, pictures: new Map()};
+  unknown: [], marks: [], lost: false, playing: false, film: null, names: [], limitTouched: false, pictures: new Map()};
 
 async function begin() {
   try {
@@ -100,12 +100,14 @@ async function loadTables(proxy) {
   element("confidence").max = Math.max(tables.tables.length - 1, 0);
   element("confidence").value = Math.max(confidence, 0);
   element("tolerance").value = positionOf(tables.tolerance, tables);
+  element("choice").textContent = tables.usable
+    ? tables.choice[0].toUpperCase() + tables.choice.slice(1) + "." : "";
   element("limit").max = tables.n_values.length;
 }
 
 function computeMargins() {
   const {tables} = view, chosen = table(), level = tolerance();
-  const known = Boolean(chosen && chosen.bounded);
+  const known = Boolean(chosen && chosen.enough);
   const values = proxyValues();
   view.margins = known ? values.map(value => tables.at(chosen, value, level)) : null;
   view.unknown = values.map(value => known && tables.unknown(chosen, value));
@@ -117,7 +119,10 @@ function computeMargins() {
   element("tolerance-text").textContent = show(level);
   element("confidence-text").textContent = chosen ? chosen.confidence : "–";
   element("limit-text").textContent = known ? limit() : "–";
-  const reason = (chosen && chosen.notes[0]) || tables.note || "the data allow no bound";
+  sayValue("tolerance", `a loss of ${show(level)}`);
+  sayValue("confidence", chosen ? String(chosen.confidence) : "none");
+  sayValue("limit", known ? `a margin of ${limit()} or less` : "no margins");
+  const reason = (chosen && tables.tooLittle(chosen)) || tables.note || "the data allow no bound";
   element("margin-note").hidden = known;
   element("margin-note").textContent = known ? "" : `No margins: ${reason}. The steps with `
     + "the highest proxy are marked instead.";
@@ -141,21 +146,29 @@ function listEpisodes() {
   const all = view.study.episodes, order = element("episode-order").value;
   const shown = all.filter(each => !element("only-lost").checked || each.ended === "terminated");
   if (order === "critical") {
-    shown.sort((a, b) => b.eligible - a.eligible || Boolean(a.same_peak) - Boolean(b.same_peak)
+    const lossOf = each => each.measured_loss ? each.measured_loss.mean : -Infinity;
+    shown.sort((a, b) => lossOf(b) - lossOf(a) || b.eligible - a.eligible || Boolean(a.same_peak) - Boolean(b.same_peak)
       || beyond(a) - beyond(b) || b.peak_proxy - a.peak_proxy);
   }
   if (order === "reward") shown.sort((a, b) => a.total_reward - b.total_reward);
   element("episode-list").replaceChildren(...shown.map(episodeRow));
 }
 
+const OPENS_AT = "opens at its measured moment if that loses more than the tolerance, else at the "
+  + "step with the lowest margin or the highest proxy";
+
 function episodeRow(each) {
   const row = make("li", {onclick: () => openEpisode(each.name),
-    title: `seed ${each.seed}; opens at its most critical step\n${PHASES[each.phase]}`},
+    title: `seed ${each.seed}; ${OPENS_AT}\n${PHASES[each.phase]}`},
   make("b", {textContent: each.title}), badges(each));
   const ends = {terminated: view.study.has_lives ? "lost" : "ended", truncated: "time limit",
     cut: "cut off"};
   const facts = `${grouped(each.steps)} steps · reward ${show(each.total_reward)}`;
   row.append(make("span", {className: "quiet", textContent: `${facts} · ${ends[each.ended]}`}));
+  if (each.measured_loss) {
+    row.append(make("span", {className: "quiet", textContent: `measured at step `
+      + `${grouped(each.measured_loss.step)}: ${loses(roundTo(each.measured_loss.mean, 3))} on average`}));
+  }
   if (each.joins) {
     const joined = `converges with ${outlineOf(each.joins).title}`;
     row.append(make("span", {className: "quiet", textContent: joined}));
@@ -168,15 +181,14 @@ function episodeRow(each) {
 // The lowest margin of an episode, and whether it has steps about which nothing is known.
 function badges(each) {
   const chosen = table(), {tables} = view, box = make("span", {className: "badges"});
-  if (!chosen || !chosen.bounded || tables.looks_at_n
+  if (!chosen || !chosen.enough || tables.looks_at_n
     || tables.proxy !== view.study.default_proxy) return box;
   const margin = tables.at(chosen, each.peak_proxy, tolerance());
   if (!beyond(each)) box.append(badge(margin, tables.n_values));
   if (each.steps_above) {
-    const mark = badge(0, tables.n_values, true);
-    mark.title = `${grouped(each.steps_above)} of ${grouped(each.eligible_steps)} steps lie above `
-      + "every measured proxy, so nothing is promised there";
-    box.append(mark);
+    box.append(badge(0, tables.n_values, `${grouped(each.steps_above)} of `
+      + `${grouped(each.eligible_steps)} steps lie above every measured proxy, so nothing is `
+      + "promised there"));
   }
   return box;
 }

@@ -154,12 +154,26 @@ function ordered() {
   return present().filter(agent => agent.status !== "left").sort(urgency);
 }
 
+// Under the pointer the queue keeps its order, so that a click meets the agent it was meant for;
+// agents that come meanwhile are added at the end.
+let queued = [];
+function heldOrder() {
+  const places = new Map(queued.map((index, place) => [index, place]));
+  const place = agent => places.get(agent.index) ?? queued.length;
+  return present().filter(agent => agent.status !== "left" || places.has(agent.index))
+    .sort((one, other) => place(one) - place(other) || urgency(one, other));
+}
+
+byId("queue").addEventListener("pointerleave", () => { view.unsorted = true; });
+
 let sortedAt = 0;
 function sortQueue() {
   if (Date.now() - sortedAt < 400) return;
   sortedAt = Date.now();
   view.unsorted = false;
-  const queue = byId("queue"), rows = ordered().slice(0, 60);
+  const queue = byId("queue"), held = queue.matches(":hover");
+  const rows = (held ? heldOrder() : ordered()).slice(0, 60);
+  queued = rows.map(agent => agent.index);
   rows.forEach((agent, index) => {
     let row = queue.children[index];
     if (!row) {
@@ -190,7 +204,7 @@ function sortQueue() {
     about.environment || "", about.tolerance === undefined ? "" : `tolerance ${about.tolerance}, call below margin ${about.call_at}`,
   ];
   set(byId("summary"), "textContent", parts.filter(Boolean).join(" · "));
-  set(byId("queue-note"), "textContent", "smallest margin first");
+  set(byId("queue-note"), "textContent", held ? "order held under the pointer" : "smallest margin first");
   document.title = (calls ? `▲ ${calls} · ` : "") + "fleet · safemargin";
 }
 

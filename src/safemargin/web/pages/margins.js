@@ -10,7 +10,23 @@ class MarginTables {
     }
   }
 
-  get usable() { return this.tables.some(table => table.bounded); }
+  get usable() { return this.tables.some(table => table.enough); }
+
+  // Why a table says nothing at its confidence; empty where it does.
+  tooLittle(table) {
+    if (table.enough) return "";
+    if (this.natural_moments >= table.needed) return table.notes[0] || "the data allow no bound";
+    return `too little data for a confidence of ${table.confidence}: it takes ${table.needed} `
+      + `natural moments, and there are ${this.natural_moments}`;
+  }
+
+  // The confidence that a page opens at, and why.
+  get choice() {
+    const next = this.tables.find(table => table.confidence > this.confidence);
+    if (!next || next.enough) return `opened at a confidence of ${this.confidence}`;
+    return `opened at a confidence of ${this.confidence}, the highest that ${this.natural_moments} `
+      + `natural moments suffice for; ${next.confidence} takes ${next.needed}`;
+  }
 
   // The margin for one proxy value, or for a list with one value for each n.
   at(table, proxy, tolerance) {
@@ -29,6 +45,20 @@ class MarginTables {
       margin = this.n_values[i];
     }
     return margin;
+  }
+
+  // How the margin at one proxy changes with the tolerance: [{margin, from, to}, …]; a margin is
+  // granted at tolerances from `from` until below `to`.
+  plateaus(table, proxy) {
+    const row = table.middles[0], bin = countUpTo(row, proxy), found = [];
+    let margin = 0, from = 0;
+    for (let i = 0; i < this.n_values.length; i++) {
+      const limit = Math.max(from, table.limits[i][bin]);
+      if (limit > from) found.push({margin, from, to: limit});
+      margin = this.n_values[i];
+      from = limit;
+    }
+    return from < Infinity ? [...found, {margin, from, to: Infinity}] : found;
   }
 
   // Whether a proxy lies above every measured one: the margin is then 0 because nothing is known.
@@ -50,6 +80,7 @@ function countUpTo(numbers, value) {
 
 // Tolerances lie closer together near 0, where margins change most.
 function toleranceAt(position, tables) {
+  if (position === positionOf(tables.tolerance, tables)) return tables.tolerance;
   const share = position / 200;
   return roundTo(tables.highest_tolerance * 1.05 * share * share, 2);
 }

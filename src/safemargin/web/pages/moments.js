@@ -11,22 +11,29 @@ function eligible() {
 }
 
 // Steps with a small margin, worst first, some distance apart; then those about which nothing is
-// known, because their proxy lies above every measured one.
+// known, because their proxy lies above every measured one. Before them all comes the measured
+// moment, if more is lost there than is accepted.
 function findMarks() {
+  const {episode} = view, levels = episode.measured.map(each => each.mean);
+  const lost = Math.max(-Infinity, ...levels) > (accepted() || 0);
+  view.lost = lost;
+  view.marks = marksAfter(lost ? [episode.moment] : []);
+}
+
+function marksAfter(first) {
   const {margins, unknown} = view, values = proxyValues().map(single);
   const worse = (a, b) => values[b] - values[a] || a - b;
   if (!margins) {
-    view.marks = apart(eligible().sort(worse), MOST_WITHOUT_MARGINS);
-    return;
+    return apart(eligible().sort(worse), MOST_WITHOUT_MARGINS, first);
   }
   const low = eligible().filter(step => !unknown[step] && margins[step] <= limit());
   low.sort((a, b) => margins[a] - margins[b] || worse(a, b));
   const above = eligible().filter(step => unknown[step]).sort(worse);
-  view.marks = [...apart(low, MOST_MARKS), ...apart(above, MOST_UNKNOWN)];
+  return [...apart(low, MOST_MARKS, first), ...apart(above, MOST_UNKNOWN)];
 }
 
-function apart(steps, most) {
-  const chosen = [];
+function apart(steps, most, first = []) {
+  const chosen = [...first];
   for (const step of steps) {
     if (chosen.length >= most) break;
     if (chosen.every(other => Math.abs(other - step) >= APART)) chosen.push(step);
@@ -45,13 +52,15 @@ function listMarks() {
 
 function helpText() {
   const {margins, marks, unknown, study} = view;
-  if (!margins) return `The steps with the highest proxy, at least ${APART} steps apart.`;
+  const first = view.lost
+    ? "First the measured moment, where more is lost than you accept; then by the proxy. " : "";
+  if (!margins) return `${first}The steps with the highest proxy, at least ${APART} steps apart.`;
   const above = eligible().filter(step => unknown[step]).length;
   const margin = limit() ? `${limit()} or less` : "0";
-  const known = marks.some(step => !unknown[step])
+  const known = first + (marks.some(step => !unknown[step])
     ? `Margin ${margin}, worst first, at least ${APART} steps apart; without the random `
       + `opening and the last ${study.excluded_steps} steps.`
-    : `No step has a margin of ${margin} at this tolerance and confidence.`;
+    : `No step has a margin of ${margin} at this tolerance and confidence.`);
   return above ? `${known} ${grouped(above)} of ${grouped(eligible().length)} steps lie above every `
     + "measured proxy, so nothing is promised there: they come last, with a question mark." : known;
 }
@@ -73,7 +82,7 @@ function markRow(step) {
       textContent: `measured: n = ${most.n} ${costsOf({...most, n: 1})}`}));
   }
   row.append(text);
-  if (margins) row.append(badge(margins[step], view.tables.n_values, unknown[step]));
+  if (margins) row.append(badge(margins[step], view.tables.n_values, unknown[step] && UNKNOWN));
   return row;
 }
 

@@ -1,11 +1,25 @@
 "use strict";
 // A log, entry by entry: the list, the selected entry, and the fleet at that time.
 
-const view = { all: [], shown: [], at: -1, playing: false, timer: 0 };
+const view = { all: [], names: new Map(), shown: [], at: -1, playing: false, timer: 0 };
 const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
   left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
 };
+// What the actions of each agent are called, wherever the log names them: 'agent action' → name. Older
+// logs name only the actions that were proposed or taken.
+function namesOf(entries) {
+  const names = new Map();
+  for (const { agent, details } of entries) {
+    (details.action_names || []).forEach((name, index) => names.set(`${agent} ${index + (details.first_action ?? 0)}`, name));
+    if (details.proposed_name) names.set(`${agent} ${details.proposed}`, details.proposed_name);
+    if (details.action_name) names.set(`${agent} ${details.action}`, details.action_name);
+  }
+  return names;
+}
+
+const actionName = (agent, action) => view.names.get(`${agent} ${action}`) || (Number.isInteger(action) ? `action ${action}` : action);
+
 const LONGEST_PAUSE = 1500, ROWS = 400;
 
 async function begin() {
@@ -18,6 +32,7 @@ async function begin() {
     if (!answer.entries.length) break;
     after = view.all[view.all.length - 1].id;
   }
+  view.names = namesOf(view.all);
   const agents = [...new Set(view.all.map(entry => entry.agent).filter(Boolean))].sort();
   byId("only").append(...agents.map(agent => make("option", "", agent)));
   const count = kind => view.all.filter(entry => entry.kind === kind).length;
@@ -77,6 +92,7 @@ function go(index) {
   if (!view.shown.length) return;
   view.at = Math.min(Math.max(0, index), view.shown.length - 1);
   byId("scrubber").value = view.at;
+  byId("scrubber").setAttribute("aria-valuetext", `entry ${view.at + 1} of ${view.shown.length}: ${view.shown[view.at].text}`);
   byId("clock").textContent = `${view.at + 1} of ${view.shown.length}`;
   showList();
   showEntry(view.shown[view.at]);
@@ -108,27 +124,26 @@ function showEntry(entry) {
   if (entry.step !== null) add("episode, step", `${entry.episode}, ${entry.step}`);
   add("margin", details.margin);
   add("proxy", typeof details.proxy === "number" ? details.proxy.toPrecision(4) : null);
-  add("the agent's choice", details.proposed_name ?? details.proposed);
-  if (entry.kind === "action") add("action taken", (details.action_name ?? details.action) + (details.overruled ? " (overruled)" : ""));
+  add("the agent's choice", details.proposed === undefined || details.proposed === null ? null : actionName(entry.agent, details.proposed));
+  if (entry.kind === "action") add("action taken", actionName(entry.agent, details.action) + (details.overruled ? " (overruled)" : ""));
   if (entry.kind === "server-started") for (const [name, value] of Object.entries(details)) add(name.replaceAll("_", " "), value);
   byId("facts").replaceChildren(...facts);
-  showScores(details);
+  showScores(entry.agent, details);
   showFleet(entry.id);
 }
 
-function showScores(details) {
+function showScores(agent, details) {
   const scores = details.scores || [], finite = scores.filter(score => score !== null);
   const low = Math.min(0, ...finite), range = Math.max(0, ...finite) - low || 1;
-  const first = details.first_action ?? 0;
+  const first = details.first_action ?? 0, discrete = Number.isInteger(details.proposed ?? details.action ?? 0);
   byId("scores").replaceChildren(...scores.map((score, index) => {
     const row = make("div", "score"), track = make("div", "track"), fill = make("div", "fill");
     const action = first + index, wanted = action === details.proposed;
     row.classList.toggle("taken", action === details.action);
-    const name = action === details.action ? details.action_name : wanted ? details.proposed_name : null;
     fill.style.left = `${100 * (Math.min(score ?? 0, 0) - low) / range}%`;
     fill.style.width = `${100 * Math.abs(score ?? 0) / range}%`;
     track.append(fill);
-    row.append(make("span", "name", (wanted ? "▸ " : "") + (name || `action ${action}`)), track, make("span", "value", score === null ? "–" : score.toPrecision(3)));
+    row.append(make("span", "name", (wanted ? "▸ " : "") + (discrete ? actionName(agent, action) : `score ${index}`)), track, make("span", "value", score === null ? "–" : score.toPrecision(3)));
     return row;
   }));
 }

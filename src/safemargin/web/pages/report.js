@@ -55,7 +55,10 @@ function drawMargins() {
   const chosen = table(), level = tolerance();
   element("confidence-text").textContent = chosen.confidence;
   element("tolerance-text").textContent = show(level);
-  showNote(chosen.bounded ? "" : chosen.notes[0] || "the data allow no bound at this confidence");
+  sayValue("confidence", `${chosen.confidence}${chosen.enough ? "" : ", " + TOO_LITTLE}`);
+  sayValue("tolerance", `a loss of ${show(level)}`);
+  showNote(chosen.enough ? "" : tables.tooLittle(chosen));
+  element("choice").textContent = tables.usable ? sentence(tables.choice) : "";
   showLookup(chosen, level);
   showLead(chosen, level);
   drawCards();
@@ -70,56 +73,105 @@ function showLookup(chosen, level) {
     element("lookup-text").textContent = "this proxy depends on n; use safemargin margin";
     return;
   }
-  const margin = tables.at(chosen, proxyNow(), level), unknown = tables.unknown(chosen, proxyNow());
+  const margin = tables.at(chosen, proxyNow(), level);
+  const unknown = !chosen.enough || tables.unknown(chosen, proxyNow());
   element("lookup").textContent = unknown ? "?" : margin;
   element("lookup").style.color = unknown ? "var(--unknown)" : "";
-  element("lookup-text").textContent = unknown ? UNKNOWN
+  element("lookup-text").textContent = !chosen.enough ? TOO_LITTLE : unknown ? UNKNOWN
     : `random action${margin === 1 ? "" : "s"} affordable`;
 }
 
 // The answer in one sentence, for the natural moments.
 function showLead(chosen, level) {
   element("lead").replaceChildren();
-  if (!chosen.bounded || !data.natural_proxies.length) return;
+  element("lead").classList.toggle("unknown", !chosen.enough);
+  if (!data.natural_proxies.length) return;
+  if (!chosen.enough) {
+    element("lead").append(sentence(tables.tooLittle(chosen)), " Nothing is known about the margins"
+      + " here: collect more natural moments, or accept a lower confidence.");
+    return;
+  }
   const found = data.natural_proxies.map(proxy => tables.at(chosen, proxy, level));
   found.sort((a, b) => a - b);
   const shareOf = margin => found.filter(each => each === margin).length / found.length;
-  const median = found[Math.floor((found.length - 1) / 2)];
+  const middle = tables.median_proxy;
+  const median = middle === null ? found[Math.floor((found.length - 1) / 2)]
+    : tables.at(chosen, middle, level);
   const most = tables.n_values[tables.n_values.length - 1], all = shareOf(most);
   const strong = text => make("b", {textContent: text});
   element("lead").append("If you accept a loss of ", strong(show(level)),
     ` and want to be ${percent(chosen.confidence)} sure, the agent can afford `,
-    strong(`${median} random action${median === 1 ? "" : "s"}`), " at the median moment; at ",
-    strong(percent(shareOf(0))), " of moments it can afford none",
+    strong(`${median} random action${median === 1 ? "" : "s"}`), " at the median moment; ");
+  if (shareOf(0)) {
+    element("lead").append("at ", strong(percent(shareOf(0))), " of moments it can afford none");
+  } else element("lead").append("there is none at which it can afford none");
+  element("lead").append(
     all > 0 && median !== most ? `, at ${percent(all)} of them ${most} or more.` : ".");
+  if (middle !== null && !tables.looks_at_n) showAround(chosen, level, middle);
 }
+
+// How the answer changes around the tolerance: the margin at the median moment, range by range.
+function showAround(chosen, level, middle) {
+  const parts = tables.plateaus(chosen, middle);
+  const near = value => show(roundTo(value, 3));
+  const range = part => part.to === Infinity ? `${near(part.from)} or more`
+    : `${near(part.from)} to ${near(part.to)}`;
+  const cells = text => parts.map(part => make("td", {textContent: text(part),
+    className: part.from <= level && level < part.to ? "here" : ""}));
+  const natural = data.natural_proxies, none = part => percent(natural.filter(proxy =>
+    tables.at(chosen, proxy, middleOf(part)) === 0).length / natural.length);
+  element("lead").append(make("div", {className: "scrolls"}, make("table", {className: "around"},
+    make("tr", {}, make("th", {textContent: "loss you accept"}), ...cells(range)),
+    make("tr", {}, make("th", {textContent: "affordable at the median moment"}),
+      ...cells(part => part.margin)),
+    make("tr", {}, make("th", {textContent: "moments with none (mid-range)"}), ...cells(none)))));
+}
+
+const middleOf = part => part.to === Infinity ? part.from : (part.from + part.to) / 2;
 
 function dotted(more) {
   return {type: "line", line: {color: colours().ink, width: 1, dash: "dot"}, ...more};
 }
 
 function drawHeatmap(chosen, level) {
+  summarise("heatmap", chosen.enough ? "Map of the margin over proxy and tolerance: "
+    + `at tolerance ${show(level)} it is ${rangeOf(chosen, level)}.` : tables.tooLittle(chosen));
   const c = colours(), grid = chosen.grid[0], steps = [0, ...tables.n_values], rows = 120;
   const levels = Array.from({length: rows}, (_, i) =>
     tables.highest_tolerance * 1.05 * i / (rows - 1));
   const margins = levels.map(each => grid.map(value => tables.at(chosen, value, each)));
   const places = new Map(steps.map((margin, i) => [margin, i]));
-  const colorscale = steps.flatMap((margin, i) => [0, 1].map(end =>
-    [(i + end) / steps.length, marginColour(margin, tables.n_values, c)]));
+  const colorscale = steps.flatMap((margin, i) => [0, 1].map(end => [(i + end) / steps.length,
+    chosen.enough ? marginColour(margin, tables.n_values, c) : c.nothing]));
   const traces = [{type: "heatmap", x: grid, y: levels, customdata: margins, colorscale,
     z: margins.map(row => row.map(margin => places.get(margin))),
     zmin: -0.5, zmax: steps.length - 0.5,
     colorbar: {tickvals: steps.map((_, i) => i), ticktext: steps, thickness: 12, outlinewidth: 0,
       title: {text: "margin", side: "right"}},
-    hovertemplate: "margin %{customdata} at proxy %{x:.4g}, tolerance %{y:.4g}<extra></extra>"}];
+    showscale: chosen.enough, hoverinfo: chosen.enough ? undefined : "skip",
+    hovertemplate: chosen.enough
+      ? "margin %{customdata} at proxy %{x:.4g}, tolerance %{y:.4g}<extra></extra>" : undefined}];
+  const nothing = {xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false,
+    font: {color: c.ink, size: 14},
+    text: `${TOO_LITTLE}<br>${chosen.needed} natural moments needed`};
   Plotly.react("heatmap", traces, baseLayout({height: 380,
     xaxis: axis({title: {text: "proxy: " + data.proxy_text}, zeroline: false}),
     yaxis: axis({title: {text: "tolerance ζ"}, zeroline: false}),
+    annotations: chosen.enough ? [] : [nothing],
     shapes: [dotted({xref: "paper", x0: 0, x1: 1, y0: level, y1: level}),
       dotted({yref: "paper", y0: 0, y1: 1, x0: proxyNow(), x1: proxyNow()})]}), CONFIG);
 }
 
+// '16 at the lowest proxy and 0 at the highest one'
+function rangeOf(chosen, level) {
+  const grid = chosen.grid[0], at = proxy => tables.at(chosen, proxy, level);
+  return `${at(grid[0])} at the lowest proxy and ${at(grid[grid.length - 1])} at the highest one`;
+}
+
 function drawBounds(chosen, level) {
+  const highest = i => chosen.upper[i][chosen.upper[i].length - 1];
+  summarise("bounds", "Bounds on the loss over the proxy; at the highest proxy "
+    + tables.n_values.map((n, i) => `${show(highest(i))} for n = ${n}`).join(", ") + ".");
   const grid = chosen.grid[0];
   const lines = tables.n_values.map((n, i) => ({x: grid, y: chosen.upper[i], mode: "lines",
     name: `n = ${n}`, line: lineStyle(i),
@@ -145,9 +197,9 @@ function cardOf(moment, rank, most) {
   const chosen = table(), heading = make("div", {className: "bar"},
     make("b", {textContent: `${rank + 1}. ${moment.title}`,
       title: PHASES[moment.episode.split("-")[0]]}));
-  if (chosen && chosen.bounded) {
+  if (chosen) {
     heading.append(badge(tables.at(chosen, moment.proxy, tolerance()), tables.n_values,
-      tables.unknown(chosen, moment.proxy)));
+      chosen.enough ? tables.unknown(chosen, moment.proxy) && UNKNOWN : TOO_LITTLE));
   }
   const proxy = Array.isArray(moment.proxy) ? moment.proxy[0] : moment.proxy;
   const steps = moment.steps.toLocaleString("en");
@@ -188,6 +240,8 @@ function drawDensities() {
     addPanel(layout, panel, i, columns, info.panels.length);
     return panelTraces(panel, i, info.confidence);
   });
+  summarise("densities", "Densities of the loss given the proxy, one panel for each of n = "
+    + info.panels.map(panel => panel.n).join(", ") + ", with a dot for each moment.");
   Plotly.react("densities", traces, layout, CONFIG);
 }
 
@@ -233,10 +287,12 @@ function drawProxies() {
   element("proxies-text").textContent = "The default method with each recorded proxy, evaluated "
     + `on ${info.natural_moments} natural moments held out from its fits, at confidence `
     + `${info.confidence} and tolerance ${show(info.tolerance)}. A better proxy grants larger `
-    + "margins and still keeps its promise. safemargin compare evaluates all methods.";
+    + "margins and still keeps its promise; \u201cwithin noise\u201d means that a paired test on these "
+    + "moments shows no difference from the best. safemargin compare evaluates all methods.";
   const ranked = [...info.candidates];
   ranked.sort((a, b) => b.holds - a.holds || b.mean_margin - a.mean_margin);
   const upwards = [...ranked].reverse();  // bars are drawn from below
+  summarise("proxies-chart", "Mean margin by proxy; the table below holds the numbers.");
   Plotly.react("proxies-chart", [{type: "bar", orientation: "h", width: 0.6,
     y: upwards.map(each => each.text), x: upwards.map(each => each.mean_margin),
     marker: {color: upwards.map(each => each.holds ? c.accent : c.high)},
@@ -245,14 +301,16 @@ function drawProxies() {
     xaxis: axis({title: {text: "mean margin", standoff: 4}}), yaxis: axis({automargin: true})}),
   {...CONFIG, displayModeBar: false});
   const heads = ["mean margin", "margins broken", "coverage", "coverage, worst fifth",
-    "keeps its promise"];
+    "keeps its promise", "against the best"];
+  const decided = ranked.length > 1 && !ranked.some(each => each.undecided);
   const row = (tag, name, cells, className = "") => make("tr", {className},
     make(tag, {textContent: name}),
     ...cells.map(textContent => make(tag, {className: "number", textContent})));
   element("proxies-table").replaceChildren(row("th", "proxy", heads), ...ranked.map((each, i) =>
     row("td", each.text, [each.mean_margin.toFixed(2), percent(each.broken),
-      percent(each.coverage), percent(each.worst_part), each.holds ? "not refuted" : "no"],
-    i === 0 && each.holds ? "best" : "")));
+      percent(each.coverage), percent(each.worst_part), each.holds ? "not refuted" : "no",
+      i === 0 && each.holds ? decided ? "best" : "largest" : each.undecided ? "within noise" : ""],
+    i === 0 && each.holds && decided ? "best" : "")));
 }
 
 showFacts();

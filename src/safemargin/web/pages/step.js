@@ -15,6 +15,7 @@ function goTo(step) {
 function showStep() {
   const {episode, step} = view, ended = step >= episode.steps;
   element("scrubber").value = step;
+  sayValue("scrubber", `step ${step} of ${episode.steps}`);
   if (document.activeElement !== element("step")) element("step").value = step;
   showMargin(ended);
   showFacts(ended);
@@ -49,8 +50,13 @@ function showMargin(ended) {
   const actions = margin === largest ? "random actions or more"
     : margin === 1 ? "random action" : "random actions";
   const sure = Math.round(table().confidence * 1000) / 10;
+  const value = proxyValues()[view.step], level = tolerance();
+  const here = Array.isArray(value) ? null : view.tables.plateaus(table(), value)
+    .find(part => part.from <= level && level < part.to);
+  const around = here ? `; the same from ${show(here.from)}`
+    + (here.to === Infinity ? " on" : ` to ${show(here.to)}`) : "";
   element("margin-text").textContent =
-    `${actions} affordable, within a loss of ${show(tolerance())}, with ${sure} % confidence`;
+    `${actions} affordable, within a loss of ${show(level)}${around}, with ${sure} % confidence`;
 }
 
 function showFacts(ended) {

@@ -67,6 +67,10 @@ function marginRows() {
 }
 
 function drawMargins() {
+  const known = (view.margins || []).filter((_, step) => !view.unknown[step]);
+  const least = known.length ? `, the lowest margin is ${Math.min(...known)}` : "";
+  summarise("timeline", `Margin, proxy and reward over ${view.episode.steps} steps${least}; `
+    + `${view.marks.length} moments are marked.`);
   const c = colours(), values = proxyValues().map(single), {marks, unknown} = view;
   const above = unknown.flatMap((is, step) => is ? [step] : []);
   const height = view.tables.n_values.length;

@@ -102,6 +102,7 @@ function drawLosses() {
     xaxis: axis({tickvals: n_values.map((_, i) => i), ticktext: n_values.map(n => `n = ${n}`),
       range: [-0.6, n_values.length - 0.4], zeroline: false, fixedrange: true}),
     yaxis: axis({title: {text: "loss"}, zeroline: true})});
+  summarise("losses", "The loss of every trial and their mean, for each n; the buttons below choose n.");
   Plotly.react("losses", [...boxes, means], layout, {...CONFIG, displayModeBar: false})
     .then(chart => {
       if (chart.wired) return;
@@ -204,6 +205,7 @@ function drawCourses() {
     xaxis: axis({title: {text: "steps after the moment", standoff: 4}, rangemode: "tozero",
       zeroline: false}),
     yaxis: axis({title: {text: "reward"}, zeroline: false})});
+  summarise("courses", "Reward over time in the chosen trials, beside what really happened.");
   Plotly.react("courses", traces, layout, {...CONFIG, displayModeBar: false}).then(chart => {
     const place = () => placeCursor(element("course-cursor"), chart, shown.offset);
     if (!chart.wired) {
@@ -238,6 +240,7 @@ const present = () => ALL.filter(role => role === "real" || shown.takes[role]);
 function showTrials() {
   const {offset} = shown;
   element("what-if-scrubber").value = offset;
+  sayValue("what-if-scrubber", offset === 1 ? "1 step later" : `${offset} steps later`);
   element("what-if-clock").textContent = offset === 1 ? "1 step later" : `${offset} steps later`;
   for (const role of present()) {
     const box = element("picture-" + role), length = lengthOf(role), take = shown.takes[role];

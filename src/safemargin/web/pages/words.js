@@ -3,6 +3,8 @@
 
 const UNKNOWN = "above every measured proxy, so nothing is promised";
 
+const TOO_LITTLE = "too little data at this confidence";
+
 const PHASES = {
   natural: "natural: one step of the episode was drawn at random, so it is typical of what the agent meets",
   spread: "spread: the step was chosen so that the measured proxies cover a wide range",

@@ -1,0 +1,22 @@
+"use strict";
+// What the words of every page mean, with units; the page has a <details id="glossary">.
+
+const GLOSSARY = [
+  ["margin", "how many random actions in a row the agent can afford from this step on (a number of actions)"],
+  ["loss", "what random actions cost: discounted reward, on average, compared with the agent alone (in units of reward)"],
+  ["tolerance ζ", "the loss you accept (in units of reward)"],
+  ["confidence β", "the share of moments at which the loss stays within the tolerance up to the margin (0 to 1)"],
+  ["proxy", "a number computed from the agent's scores at each step; where it is high, mistakes tend to cost more (in units of the scores)"],
+];
+
+{
+  const list = document.createElement("dl"), title = document.createElement("summary");
+  title.textContent = "What the words mean";
+  for (const [word, meaning] of GLOSSARY) {
+    const name = document.createElement("dt"), text = document.createElement("dd");
+    name.textContent = word;
+    text.textContent = meaning;
+    list.append(name, text);
+  }
+  document.getElementById("glossary").append(title, list);
+}
