@@ -212,7 +212,7 @@ def test_too_few_moments_give_no_bound_and_say_how_many_are_needed(tmp_path: Pat
     assert margins(0.5, 1e9) == margins(0.5, math.inf) == 0
     assert margins.notes[0].endswith("collect 999 or more, or lower the confidence")
     document = json.loads(margins.save(tmp_path / "margins.json").read_text())
-    assert document["version"] == 3
+    assert document["version"] == 4
     assert document["upper"][0][0] is None
     again = Margins.load(tmp_path / "margins.json")
     assert np.isinf(again.bound.upper).all()
@@ -351,7 +351,8 @@ def changed(**changes: Any) -> dict[str, Any]:
         ([1, 2], "not a margins file"),
         ({}, "not a margins file"),
         (changed(format="other"), "not a margins file"),
-        (changed(version=4), "its version is 4 and this safemargin reads versions 1 to 3; install"),
+        (changed(version=5), "its version is 5 and this safemargin reads versions 1 to 4; install"),
+        (changed(version=4, probe={"kind": "q"}), "the probe is damaged"),
         (changed(estimand="median"), "the estimand 'median' is unknown; did you mean 'mean'"),
         (changed(estimand=None), "'estimand' must be of type str, not None"),
         (changed(version="1"), "'version' must be of type int, not '1'"),
@@ -443,3 +444,19 @@ def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
     assert received[0] == target.read_text()
     with pytest.raises(MarginsFileError, match="cannot be written"):
         margins.save(tmp_path)
+
+
+def test_test_vectors_are_what_a_look_up_returns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    proxies = rng.random(300)
+    margins = fit_margins(proxies, proxies[:, None] * rng.random((300, 2)), (1, 2))
+    document = json.loads(margins.save(tmp_path / "margins.json").read_text())
+    vectors = document["test_vectors"]
+    assert len({vector["margin"] for vector in vectors}) > 1
+    for vector in vectors:
+        found = margins.lookup(vector["proxy"], vector["tolerance"])
+        assert found.margin == vector["margin"]
+    older = {**document, "version": 3}
+    del older["probe"], older["test_vectors"]
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    assert Margins.load(tmp_path / "older.json").probe is None

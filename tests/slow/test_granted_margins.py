@@ -10,8 +10,8 @@ import os
 
 import numpy as np
 import pytest
-
 from helpers.laws import LAWS, N_VALUES, draw_study, steps_of, tolerances_of
+
 from safemargin.margins.methods import fit_bound
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 _MOVED = {
     "cli": "app=cli bundled=commands.bundled console demo margins=commands.margins"
-    " options=commands.base oversight=commands.oversight pages=commands.pages"
-    " paper_studies=reproduce reproduce=commands.reproduce show_attention show_plan"
+    " options=commands.base pages=commands.pages"
+    " paper_studies=reproduce show_attention show_plan"
     " show_validation=show show_zoo=zoo.show study=commands.study watch=commands.watch",
     "core": "files importing=locate progress=collection read_only records seeding settings"
     " text=console version=provenance",

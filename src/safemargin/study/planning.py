@@ -94,11 +94,8 @@ def plan_study(
     moments count, and the plan is for the rest of it.
     """
     check_collect(natural, spread, workers)
-    options: dict[str, Any] = {
-        "workers": workers,
-        "address": address,
-        "gpus_per_worker": gpus_per_worker,
-    }
+    options: dict[str, Any] = {"workers": workers, "address": address}
+    options["gpus_per_worker"] = gpus_per_worker
     check_engine(engine, **options)
     workers = workers or available_cores()
     if moments is not None and moments < 2:
