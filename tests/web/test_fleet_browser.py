@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -341,3 +344,24 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         page.press(" ")
         page.wait(f"view.at > {place + 3}")
         assert not page.complaints()
+
+
+def test_no_other_page_can_show_this_one_in_a_frame(
+    chromium: webdriver.Chrome, server: Server, tmp_path: Path
+) -> None:
+    address = server.address
+    trap = f"<iframe id='f' src='{address}'></iframe>"
+    folder = tmp_path / "trap"
+    folder.mkdir()
+    (folder / "index.html").write_text(trap)
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        page = fresh(chromium)
+        chromium.get(f"http://127.0.0.1:{other.server_port}/")
+        said = wait_until(page.complaints, "the browser to refuse the frame")
+        other.shutdown()
+    assert any("frame-ancestors 'none'" in each for each in said), said
+    chromium.switch_to.frame("f")
+    assert page.script("document.getElementById('tiles')") is None
+    chromium.switch_to.default_content()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from urllib.parse import urlsplit
 
 from safemargin.errors import InvalidInput
 
-COOKIE = "safemargin_page"
 SHORTEST_TOKEN = 16
 
 
@@ -29,19 +29,34 @@ class Access:
         kind, _, given = headers.get("authorization", "").partition(" ")
         return kind.lower() == "bearer" and _same(given.strip(), self.token)
 
-    def person(self, cookies: Mapping[str, str]) -> bool:
+    def person(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
         """Whether the cookies of a request hold the people's token, where one is needed."""
-        return self.page_token is None or self.page(cookies.get(COOKIE, ""))
+        return self.page_token is None or self.page(cookies.get(cookie_name(headers), ""))
 
     def page(self, given: str) -> bool:
         """Whether this is the people's token."""
         return self.page_token is not None and _same(given, self.page_token)
 
 
+def cookie_name(headers: Mapping[str, str]) -> str:
+    """Return the name of the cookie for the port that a browser asked.
+
+    Browsers send a cookie to all ports of a host: two servers would replace each other's.
+    """
+    port = re.search(r":(\d{1,5})$", headers.get("host", ""), re.ASCII)
+    return "safemargin_page" + (f"_{port[1]}" if port else "")
+
+
 def same_site(headers: Mapping[str, str]) -> bool:
-    """Whether a browser's request comes from this server's own page, not from another site's."""
-    origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    """Whether a browser's request comes from this server's own page, not from another one.
+
+    A page on another port of this machine is another one, too. Programs send neither header.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is None:
+        return site in (None, "same-origin", "none")
+    # Behind a proxy that replaces the host, only the browser knows.
+    return urlsplit(origin).netloc == headers.get("host") or site == "same-origin"
 
 
 def find_token(given: Path | None, log: Path) -> str:

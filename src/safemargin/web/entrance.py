@@ -7,13 +7,15 @@ from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra, NoPictures, SafemarginError
 from safemargin.monitor.pictures import picture_kind
-from safemargin.web.access import COOKIE, Access
+from safemargin.web.access import Access, cookie_name
 from safemargin.web.pages import KINDS, page
 
 try:
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+    from safemargin.web.guard import Guard, page_policy
 except ImportError as error:
     raise MissingExtra("a page", extra="web") from error
 
@@ -24,8 +26,9 @@ WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the serv
 
 def new_app(title: str, hosts: Sequence[str], lifespan: Any = None) -> FastAPI:
     """Return an application that answers to these host names only, and our errors with 400."""
-    app = FastAPI(title=f"safemargin {title}", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title=f"safemargin {title}", lifespan=lifespan, openapi_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    app.add_middleware(Guard)
 
     @app.exception_handler(SafemarginError)
     def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
@@ -38,21 +41,28 @@ def add_entrance(app: FastAPI, access: Access, first_page: str) -> Callable[[Req
     """Serve a page and its files to holders of the token; return the check for other requests."""
 
     def admit(request: Request) -> None:
-        if not access.person(request.cookies):
+        if not access.person(request.headers, request.cookies):
             raise HTTPException(401, WRONG_PAGE_TOKEN.strip())
 
     @app.get("/")
     def index(request: Request, token: str | None = None) -> Response:
         if token is not None and access.page(token):
             answer = RedirectResponse("/", status_code=303)
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            answer.set_cookie(cookie_name(request.headers), token, httponly=True, samesite="strict")
             return answer
-        if token is not None or not access.person(request.cookies):
+        if token is not None or not access.person(request.headers, request.cookies):
             return PlainTextResponse(WRONG_PAGE_TOKEN, 401)
-        return Response(page(first_page), media_type=KINDS[".html"])
+        return page_answer(first_page)
 
     add_page_files(app)
     return admit
+
+
+def page_answer(name: str, *, inline_styles: bool = False) -> Response:
+    """Send a page, with the policy that lets it load its own files and nothing else."""
+    text = page(name)
+    headers = {"Content-Security-Policy": page_policy(text, inline_styles=inline_styles)}
+    return Response(text, media_type=KINDS[".html"], headers=headers)
 
 
 def add_page_files(app: FastAPI) -> None:

@@ -16,9 +16,9 @@ from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.whatif import ROLES, WhatIfs
 from safemargin.study.study import Study
 from safemargin.web.describe import describe_episode, describe_study, starting_point
-from safemargin.web.entrance import HOSTS, add_page_files, new_app, picture_answer
+from safemargin.web.entrance import HOSTS, add_page_files, new_app, page_answer, picture_answer
 from safemargin.web.margin_tables import margin_tables
-from safemargin.web.pages import KINDS, page, plotly_script
+from safemargin.web.pages import KINDS, plotly_script
 
 try:
     from fastapi import FastAPI, HTTPException, Request
@@ -116,7 +116,7 @@ def _add_errors(app: FastAPI) -> None:
 def _add_pages(app: FastAPI) -> None:
     @app.get("/")
     def index() -> Response:
-        return Response(page("index.html"), media_type=KINDS[".html"])
+        return page_answer("index.html", inline_styles=True)
 
     @app.get("/plotly.js")
     def plotly() -> Response:
