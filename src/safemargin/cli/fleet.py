@@ -14,7 +14,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from safemargin.cli.options import serve_page
+from safemargin.cli.options import print_note, serve_page
 from safemargin.cli.watch import CallOptions, PeopleOptions, WatchOptions
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import InvalidInput
@@ -22,6 +22,7 @@ from safemargin.margins.lookup import Margins
 from safemargin.monitor.audit import AuditLog, printable
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.notifications import Command, Notifier, Webhook
+from safemargin.monitor.seals import Anchor
 from safemargin.policies import load_policy
 from safemargin.study.signing import code_named
 from safemargin.validation.heldout import typical_tolerances
@@ -35,6 +36,12 @@ from safemargin.web.replay_app import create_replay_app
 from safemargin.web.server import listen
 
 LOOPBACK = (*HOSTS, "::1")
+_UNSEALED = {
+    True: "no key can be stored for you here, so {log} is not sealed: whoever can write to it can "
+    "rewrite it",
+    False: "{log} was begun without a key and is continued without: whoever can write to it can "
+    "rewrite it; --log with another file begins a sealed one",
+}
 NOTIFY_AT_MOST = 10.0
 """Seconds between two messages to people who do not look at the page."""
 SERVER_SETTINGS = {
@@ -60,12 +67,15 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
         notifiers = _notifiers(people)
         for notifier in notifiers:
             stack.callback(_close, notifier)
+        anchor = None if people.anchor is None else Anchor(people.anchor)
         # Whatever may be refused comes before the log is made.
         if options.server.token_file is not None:
             find_token(options.server.token_file, people.log)
         bound = stack.enter_context(listen(options.server.host, options.server.port))
         log = stack.enter_context(AuditLog(people.log, write=True))
         log.check()
+        if log.sealed == "no":
+            print_note(_UNSEALED[log.created].format(log=people.log))
         token = find_token(options.server.token_file, people.log)
         access = Access(token, _page_token(options, log))
         fleet = Fleet(
@@ -76,6 +86,10 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
             about=_about(options, crew, margins),
         )
         fleet.journal.listeners += notifiers
+        if anchor is not None:
+            anchor.on_failure = _report_anchor
+            stack.callback(_close_anchor, anchor)
+            anchor.start(log)
         hooks: dict[str, Any] = {}
         if crew is not None:
             local = LocalAgents(fleet, crew)
@@ -115,6 +129,20 @@ def _report_failure(notifier: Notifier, *, last: bool = False) -> None:
         what = f"failed for {count} messages; the last" if last else "failed"
         text = f"the {type(notifier).__name__.lower()} {what}: {notifier.last_error}"
         print(f"safemargin: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _close_anchor(anchor: Anchor) -> None:
+    anchor.close()
+    if anchor.failed:
+        _report_anchor(anchor, last=True)
+
+
+def _report_anchor(anchor: Anchor, *, last: bool = False) -> None:
+    """Print the first line that could not be written at once, and how many at the end."""
+    if last or anchor.failed == 1:
+        what = f"failed {anchor.failed} times; the last" if last else "failed"
+        text = printable(f"the anchor {what}: {anchor.last_error}")
+        print(f"safemargin: {text}", file=sys.stderr, flush=True)
 
 
 def _check(files: Sequence[str], options: WatchOptions) -> None:

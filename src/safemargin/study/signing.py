@@ -63,12 +63,12 @@ def code_in(meta: Mapping[str, Any]) -> list[str]:
 
 def signature(meta: Mapping[str, Any]) -> str | None:
     """Return this user's signature of a study's entries; None if they name no code, or no key."""
-    return _signed_with(_key(make=True), meta) if code_in(meta) else None
+    return _signed_with(user_key(make=True), meta) if code_in(meta) else None
 
 
 def is_signed(store: Store) -> bool:
     """Return whether this user made the study, and nothing that could run code has changed."""
-    ours, theirs = _signed_with(_key(), _entries(store)), store.meta(SIGNATURE)
+    ours, theirs = _signed_with(user_key(), _entries(store)), store.meta(SIGNATURE)
     if ours is None or not isinstance(theirs, str):
         return False
     return hmac.compare_digest(ours.encode(), theirs.encode())
@@ -93,7 +93,7 @@ def _signed_with(key: bytes | None, meta: Mapping[str, Any]) -> str | None:
     return hmac.new(key, json.dumps(named).encode(), hashlib.sha256).hexdigest()
 
 
-def _key(*, make: bool = False) -> bytes | None:
+def user_key(*, make: bool = False) -> bytes | None:
     """Return the user's key; None if there is none, or none can be made."""
     try:
         # A folder that still begins with ~ has no home to be in: expanduser raises RuntimeError.
