@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import safemargin as sm
+from safemargin.cli import main
 from safemargin.errors import InvalidInput
 
 pytest.importorskip("fastapi")
 pytest.importorskip("websockets")
 
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from helpers.fleet_client import (
+    ADDRESS,
     AGENTS,
     LIVE,
     TOKEN,
@@ -21,6 +27,7 @@ from helpers.fleet_client import (
 from starlette.testclient import WebSocketDenialResponse
 
 from safemargin.web.access import Access, find_page_token, find_token
+from safemargin.web.explorer import create_app
 from safemargin.web.fleet import Fleet
 from safemargin.web.fleet_app import create_fleet_app
 
@@ -88,3 +95,64 @@ def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         find_token(kept, tmp_path / "watch.db")
     with pytest.raises(InvalidInput, match="the token cannot be read from"):
         find_token(tmp_path / "none", tmp_path / "watch.db")
+
+
+WHAT_IF = "episodes/spread-1-0/steps/3/whatif"
+STUDY_PATHS = [
+    *("study", "margins/x", "episodes/spread-1-0", "episodes/spread-1-0/film"),
+    *("episodes/spread-1-0/frames/0", WHAT_IF, f"{WHAT_IF}/1", f"{WHAT_IF}/1/best/0"),
+]
+
+
+def test_the_explorer_needs_its_token_for_everything_about_the_study(drawn_study: Path) -> None:
+    with (
+        sm.Study.open(drawn_study) as study,
+        TestClient(create_app(study, page_token="the token"), base_url=ADDRESS) as client,
+    ):
+        for path in STUDY_PATHS:
+            for method in ("GET", "POST"):
+                answer = client.request(method, f"/api/{path}")
+                assert answer.status_code in (401, 405), (method, path)
+            assert client.get(f"/api/{path}").status_code == 401
+        assert client.get("/").status_code == 401
+        assert client.get("/", params={"token": "another"}).status_code == 401
+        assert client.get("/", params={"token": "the token"}).status_code == 200
+        assert client.get("/api/study").status_code == 200
+
+
+@pytest.mark.parametrize("command", [["watch", "--remote"], ["watch", "--replay"], ["explore"]])
+def test_no_token_is_for_this_machine_only(
+    command: list[str],
+    log: sm.AuditLog,
+    drawn_study: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[tuple[bool, str]] = []
+
+    def look(page: FastAPI, *given: Any, query: str, **options: Any) -> None:
+        with TestClient(page, base_url=ADDRESS) as client:
+            found.append((client.get("/").status_code == 200, query))
+
+    monkeypatch.setattr("safemargin.web.server.serve", look)
+    monkeypatch.chdir(log.path.parent)
+    log.add("server-started")
+    target = {"--replay": str(log.path), "explore": str(drawn_study)}
+    arguments = [*command, *([target[command[-1]]] if command[-1] in target else [])]
+    arguments += ["--port", "0", "--no-browser"]
+    arguments += ["--log", "other.db"] if "--remote" in command else []
+    assert main([*arguments, "--no-token"]) == 0
+    assert found == [(True, "")]
+    assert main(arguments) == 0
+    opened, query = found[-1]
+    assert not opened
+    assert re.fullmatch(r"\?token=[\w-]{32}", query)
+    assert main([*arguments, "--no-token", "--host", "0.0.0.0"]) == 2
+    assert "--no-token is for pages that only this machine can reach" in capsys.readouterr().err
+
+
+def test_a_new_log_is_readable_by_its_owner_only(log: sm.AuditLog) -> None:
+    log.add("server-started")
+    files = list(log.path.parent.glob("watch.db*"))
+    assert len(files) == 4  # with the lock, and what SQLite puts beside it
+    assert [each.name for each in files if each.stat().st_mode & 0o077] == []

@@ -217,7 +217,7 @@ def test_people_elsewhere_who_cannot_be_told(chromium: webdriver.Chrome, folder:
 def test_an_agent_that_is_lost_while_i_steer_and_dismissed(page: Page, server: Server) -> None:
     from websockets.sync.client import connect
 
-    way = server.address.replace("http", "ws") + "agents"
+    way = f"ws://127.0.0.1:{server.port}/agents"
     with connect(way, additional_headers={"Authorization": f"Bearer {TOKEN}"}) as agent:
         agent.send('{"kind": "hello", "name": "a lost one", "instance": "1"}')
         place = "view.agents.find(each => each.name === 'a lost one')"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,13 @@ pytest.importorskip("plotly")
 
 from fastapi.testclient import TestClient
 from helpers.fleet_client import ADDRESS, BEARER
+from starlette.testclient import WebSocketDenialResponse
 
 from safemargin.web.access import Access
 from safemargin.web.explorer import create_app
 from safemargin.web.fleet import Fleet
 from safemargin.web.fleet_app import create_fleet_app
-from safemargin.web.guard import page_policy
+from safemargin.web.guard import FREE, LONGEST_WAIT, Refusals, page_policy
 from safemargin.web.replay_app import create_replay_app
 
 
@@ -101,3 +103,51 @@ def test_servers_on_two_ports_keep_their_own_cookies(fleet: Fleet) -> None:
         assert set(client.cookies) == {"safemargin_page_8718"}
         assert client.get("/api/fleet").status_code == 200
         assert client.get("/api/fleet", headers={"Host": "127.0.0.1:8717"}).status_code == 401
+
+
+def test_refused_tokens_are_logged_and_slowed_down(caplog: pytest.LogCaptureFixture) -> None:
+    now, waited = 0.0, []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    refusals = Refusals(clock=lambda: now, sleep=sleep)
+    for _ in range(FREE + 4):
+        asyncio.run(refusals.wait("10.0.0.7", "/\x1b[31m"))
+    assert waited == [0.0] * FREE + [0.5, 1.0, 1.5, 2.0]
+    said = r"refused 10.0.0.7, which asked for /\x1b[31m with a wrong or missing token"
+    assert [each.getMessage() for each in caplog.records] == [f"safemargin: {said}"]
+    now = 100.0
+    asyncio.run(refusals.wait("10.0.0.7", "/"))
+    assert waited[-1] == 0.0
+    assert caplog.messages[-1].endswith(f"token ({FREE + 4} since the last such line)")
+    for _ in range(1000):
+        asyncio.run(refusals.wait("10.0.0.7", "/"))
+    assert waited[-1] == LONGEST_WAIT
+
+
+def test_only_refused_tokens_wait(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waited: list[str] = []
+
+    async def wait(self: Refusals, client: str, path: str) -> None:
+        waited.append(path)
+
+    monkeypatch.setattr(Refusals, "wait", wait)
+    app = create_fleet_app(fleet, Access("t" * 20, "people's own token"))
+    with TestClient(app, base_url=ADDRESS) as client:
+        client.get("/", params={"token": "people's own token"})
+        assert client.get("/api/fleet").status_code == 200
+        assert waited == []
+        client.cookies.clear()
+        client.get("/", params={"token": "a guess"})
+        client.get("/api/fleet")
+        client.post("/agents/arm", json={})
+        for way in ("/live", "/agents"):
+            with (
+                pytest.raises(WebSocketDenialResponse),
+                client.websocket_connect(f"ws://127.0.0.1{way}"),
+            ):
+                pass
+    assert waited == ["/", "/api/fleet", "/agents/arm", "/live", "/agents"]

@@ -26,8 +26,8 @@ from safemargin.monitor.seals import Anchor
 from safemargin.policies import load_policy
 from safemargin.study.signing import code_named
 from safemargin.validation.heldout import typical_tolerances
-from safemargin.web.access import Access, find_page_token, find_token
-from safemargin.web.entrance import HOSTS
+from safemargin.web.access import Access, check_host, find_page_token, find_token, new_token
+from safemargin.web.entrance import hosts_of
 from safemargin.web.fleet.local import Crew, LocalAgents
 from safemargin.web.fleet.messages import LONGEST_MESSAGE
 from safemargin.web.fleet.state import Fleet
@@ -35,7 +35,6 @@ from safemargin.web.fleet_app import create_fleet_app
 from safemargin.web.replay_app import create_replay_app
 from safemargin.web.server import listen
 
-LOOPBACK = (*HOSTS, "::1")
 _UNSEALED = {
     True: "no key can be stored for you here, so {log} is not sealed: whoever can write to it can "
     "rewrite it",
@@ -58,6 +57,7 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
     `files` are a policy and its margins file, the margins file alone, or nothing.
     """
     _check(files, options)
+    check_host(options.server.host, no_token=options.server.no_token)
     crew = margins = None
     if files:
         margins = Margins.load(files[-1])
@@ -77,7 +77,7 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
         if log.sealed == "no":
             print_note(_UNSEALED[log.created].format(log=people.log))
         token = find_token(options.server.token_file, people.log)
-        access = Access(token, _page_token(options, log))
+        access = Access(token, None if options.server.no_token else find_page_token(log.path))
         fleet = Fleet(
             log,
             make_monitor=None if margins is None else _monitors(options.calls, margins),
@@ -94,7 +94,9 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
         if crew is not None:
             local = LocalAgents(fleet, crew)
             hooks = {"start": local.start, "stop": local.stop}
-        page = create_fleet_app(fleet, access, hosts=_hosts(options), remote=remote, **hooks)
+        page = create_fleet_app(
+            fleet, access, hosts=hosts_of(options.server.host), remote=remote, **hooks
+        )
         _serve(options, bound, page, "the fleet", access, token=token if remote else None)
 
 
@@ -253,21 +255,12 @@ def replay_log(files: Sequence[str], options: WatchOptions, path: Path) -> None:
     """Serve a page that shows what a log holds, until Ctrl-C."""
     if files or options.server.remote or options.agents.agents is not None:
         raise InvalidInput("--replay shows a log and runs no agents; leave the rest out")
+    check_host(options.server.host, no_token=options.server.no_token)
     with listen(options.server.host, options.server.port) as bound, AuditLog(path) as log:
         log.check()
-        access = Access("", _page_token(options, log))
-        page = create_replay_app(log, access, hosts=_hosts(options))
+        access = Access("", None if options.server.no_token else new_token())
+        page = create_replay_app(log, access, hosts=hosts_of(options.server.host))
         _serve(options, bound, page, "the replay", access)
-
-
-def _hosts(options: WatchOptions) -> tuple[str, ...]:
-    """Return the host names that the server answers to: only its own where nobody else can come."""
-    return LOOPBACK if options.server.host in LOOPBACK else ("*",)
-
-
-def _page_token(options: WatchOptions, log: AuditLog) -> str | None:
-    """Return the token that people need; None where only this machine can reach the page."""
-    return None if options.server.host in LOOPBACK else find_page_token(log.path)
 
 
 def _serve(

@@ -148,7 +148,9 @@ class ServerOptions:
     port: int = 8718
     """0 picks any free port"""
     host: str = "127.0.0.1"
-    """the default is reachable from this machine only; with another one, people need a token"""
+    """the default is reachable from this machine only"""
+    no_token: bool = False
+    """whoever uses this machine may open the page and take over; its address needs no token"""
     token_file: Annotated[Path | None, Parameter(metavar="FILE")] = None
     """the agents' token (default: SAFEMARGIN_TOKEN, or one made beside the log)"""
     no_browser: bool = False

@@ -24,6 +24,7 @@ from typing import Any
 
 from safemargin.core.read_only import open_read_only
 from safemargin.errors import AuditLogAltered, AuditLogError, did_you_mean
+from safemargin.monitor.log_file import hold
 from safemargin.monitor.seals import Sealed, Sealer
 
 FORMAT = "safemargin-audit-2"
@@ -147,7 +148,7 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         self._sealer: Sealer | None = None
         locked_before = Path(f"{self.path}-lock").exists()
         if write:
-            self._lock = _hold(self.path)
+            self._lock = hold(self.path)
         elif not self.path.is_file():
             raise AuditLogError(f"there is no audit log {self.path}")
         try:
@@ -372,26 +373,3 @@ def _digest(before: bytes, row: tuple[Any, ...], picture: bytes | None) -> bytes
     if picture is not None:
         hashed.update(hashlib.sha256(picture).digest())
     return hashed.digest()
-
-
-def _hold(path: Path) -> int | None:
-    """Lock out other writers; AuditLogError where there is one."""
-    if not path.parent.is_dir():
-        raise AuditLogError(f"there is no folder {path.parent} for the audit log")
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such lock; SQLite's own still keeps the file whole
-        return None
-    # A separate file: closing a second handle of the database would drop SQLite's own locks.
-    try:
-        handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise AuditLogError(f"the log {path} cannot be written: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise AuditLogError(
-            f"another server writes to {path}; stop it, or name another file with --log"
-        ) from None
-    return handle

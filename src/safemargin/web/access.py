@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from safemargin.errors import InvalidInput
 
 SHORTEST_TOKEN = 16
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+"""Hosts that only this machine can reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Access:
     token: str
     """For agents."""
     page_token: str | None = None
-    """For people; None: they need none."""
+    """For people; None: they need none (`--no-token`)."""
 
     def agent(self, headers: Mapping[str, str]) -> bool:
         """Whether the headers of a request hold the agents' token."""
@@ -59,6 +61,15 @@ def same_site(headers: Mapping[str, str]) -> bool:
     return urlsplit(origin).netloc == headers.get("host") or site == "same-origin"
 
 
+def check_host(host: str, *, no_token: bool) -> None:
+    """Refuse to serve other machines without a token."""
+    if no_token and host not in LOOPBACK:
+        raise InvalidInput(
+            f"--no-token is for pages that only this machine can reach, and --host {host} is for "
+            "others, too; leave one of them out"
+        )
+
+
 def find_token(given: Path | None, log: Path) -> str:
     """Return the agents' token: from a file, from SAFEMARGIN_TOKEN, or created beside the log.
 
@@ -67,6 +78,11 @@ def find_token(given: Path | None, log: Path) -> str:
     if given is None and (text := os.environ.get("SAFEMARGIN_TOKEN")):
         return _checked(text.strip(), "SAFEMARGIN_TOKEN")
     return _read(given) if given is not None else _stored(log.with_name(log.name + "-token"))
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return secrets.token_urlsafe(24)
 
 
 def find_page_token(log: Path) -> str:
@@ -82,7 +98,7 @@ def _stored(path: Path) -> str:
         except OSError as error:
             raise InvalidInput(f"a token cannot be stored in {path}: {error.strerror}") from error
         with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_urlsafe(24) + "\n")
+            file.write(new_token() + "\n")
     return _read(path)
 
 

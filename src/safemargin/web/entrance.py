@@ -7,7 +7,7 @@ from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra, NoPictures, SafemarginError
 from safemargin.monitor.pictures import picture_kind
-from safemargin.web.access import Access, cookie_name
+from safemargin.web.access import LOOPBACK, Access, cookie_name
 from safemargin.web.pages import KINDS, page
 
 try:
@@ -15,11 +15,11 @@ try:
     from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    from safemargin.web.guard import Guard, page_policy
+    from safemargin.web.guard import Guard, Refusals, page_policy
 except ImportError as error:
     raise MissingExtra("a page", extra="web") from error
 
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
+HOSTS = LOOPBACK
 """Names that pages answer to; other sites must not reach them under another name."""
 WRONG_PAGE_TOKEN = "wrong or missing token: open the whole address that the server printed\n"
 
@@ -28,7 +28,7 @@ def new_app(title: str, hosts: Sequence[str], lifespan: Any = None) -> FastAPI:
     """Return an application that answers to these host names only, and our errors with 400."""
     app = FastAPI(title=f"safemargin {title}", lifespan=lifespan, openapi_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, refusals=Refusals())
 
     @app.exception_handler(SafemarginError)
     def answer_error(request: Request, error: SafemarginError) -> JSONResponse:
@@ -37,7 +37,14 @@ def new_app(title: str, hosts: Sequence[str], lifespan: Any = None) -> FastAPI:
     return app
 
 
-def add_entrance(app: FastAPI, access: Access, first_page: str) -> Callable[[Request], None]:
+def hosts_of(host: str) -> tuple[str, ...]:
+    """Return the names that a server answers to: only its own where nobody else can come."""
+    return HOSTS if host in LOOPBACK else ("*",)
+
+
+def add_entrance(
+    app: FastAPI, access: Access, first_page: str, *, inline_styles: bool = False
+) -> Callable[[Request], None]:
     """Serve a page and its files to holders of the token; return the check for other requests."""
 
     def admit(request: Request) -> None:
@@ -52,17 +59,12 @@ def add_entrance(app: FastAPI, access: Access, first_page: str) -> Callable[[Req
             return answer
         if token is not None or not access.person(request.headers, request.cookies):
             return PlainTextResponse(WRONG_PAGE_TOKEN, 401)
-        return page_answer(first_page)
+        text = page(first_page)
+        headers = {"Content-Security-Policy": page_policy(text, inline_styles=inline_styles)}
+        return Response(text, media_type=KINDS[".html"], headers=headers)
 
     add_page_files(app)
     return admit
-
-
-def page_answer(name: str, *, inline_styles: bool = False) -> Response:
-    """Send a page, with the policy that lets it load its own files and nothing else."""
-    text = page(name)
-    headers = {"Content-Security-Policy": page_policy(text, inline_styles=inline_styles)}
-    return Response(text, media_type=KINDS[".html"], headers=headers)
 
 
 def add_page_files(app: FastAPI) -> None:
