@@ -208,8 +208,12 @@ def _environment(options: WatchOptions, margins: Margins, file: str) -> Environm
         )
     spec = EnvironmentSpec.parse(known["name"], known.get("arguments"))
     if code := code_named(spec):
+        plain = not code_named(EnvironmentSpec.parse(known["name"]))
+        what = (
+            "gives its environment more than numbers" if plain else "names code as its environment"
+        )
         raise InvalidInput(
-            f"{file} names code as its environment, {code[0]}, and a margins file can never "
+            f"{file} {what}, {code[0]}, and a margins file can never "
             "execute code; name it with --env (and its arguments with --env-arg) if you know what "
             "it does"
         )
