@@ -305,6 +305,7 @@ def test_nothing_that_an_agent_knows_opens_the_page(tmp_path: Path) -> None:
         with running(tmp_path, "--remote", "--host", "0.0.0.0") as server:
             found.append(server.address.partition("?token=")[2])
             local = f"http://127.0.0.1:{server.port}/"
+            assert opens(server.address.partition("?")[0], found[-1]) == 303  # the printed link
             assert opens(local, found[-1]) == 303  # to the page, without a token in sight
             for prefix in (b"", b"safemargin people ", b"safemargin person "):
                 known = hashlib.sha256(prefix + TOKEN.encode()).hexdigest()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -30,6 +32,7 @@ from safemargin.web.access import Access, find_page_token, find_token
 from safemargin.web.explorer import create_app
 from safemargin.web.fleet import Fleet
 from safemargin.web.fleet_app import create_fleet_app
+from safemargin.web.server import address_of, listen
 
 
 @pytest.mark.parametrize(
@@ -157,3 +160,27 @@ def test_a_new_log_is_readable_by_its_owner_only(log: sm.AuditLog) -> None:
     files = list(log.path.parent.glob("watch.db*"))
     assert len(files) == 4  # with the lock, and what SQLite puts beside it
     assert [each.name for each in files if each.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+@pytest.mark.parametrize("online", [True, False])
+def test_the_printed_address_can_be_opened(host: str, online: bool) -> None:
+    if ":" in host:
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+
+    def refuse(self: socket.socket, target: Any) -> None:
+        raise OSError("no route")
+
+    with listen(host, 0) as bound:
+        with pytest.MonkeyPatch.context() as patch:
+            if not online:
+                patch.setattr(socket.socket, "connect", refuse)
+            address = urlsplit(address_of(bound))
+        assert address.hostname not in ("0.0.0.0", "::")
+        if not online:
+            assert address.hostname == ("::1" if ":" in host else "127.0.0.1")
+        with socket.create_connection((address.hostname, address.port), timeout=30):
+            pass
