@@ -110,7 +110,7 @@ STUDY_PATHS = [
 def test_the_explorer_needs_its_token_for_everything_about_the_study(drawn_study: Path) -> None:
     with (
         sm.Study.open(drawn_study) as study,
-        TestClient(create_app(study, page_token="the token"), base_url=ADDRESS) as client,
+        TestClient(create_app(study, access=Access("", "the token")), base_url=ADDRESS) as client,
     ):
         for path in STUDY_PATHS:
             for method in ("GET", "POST"):
@@ -153,6 +153,22 @@ def test_no_token_is_for_this_machine_only(
     assert re.fullmatch(r"\?token=[\w-]{32}", query)
     assert main([*arguments, "--no-token", "--host", "0.0.0.0"]) == 2
     assert "--no-token is for pages that only this machine can reach" in capsys.readouterr().err
+
+
+def test_the_browser_is_given_an_address_that_opens_once(fleet: Fleet) -> None:
+    access = Access(TOKEN, "people's own token")
+    visit = access.visit()
+    assert "people" not in visit
+    app = create_fleet_app(fleet, access)
+    with TestClient(app, base_url=ADDRESS) as client:
+        assert client.get("/" + visit).status_code == 200
+        assert client.get("/api/fleet").status_code == 200  # and stays open
+        client.cookies.clear()
+        assert client.get("/" + visit).status_code == 401
+        client.cookies.set("safemargin_page", access.visit().partition("=")[2])
+        assert client.get("/api/fleet").status_code == 401
+        assert client.get("/" + access.query.replace(" ", "+")).status_code == 200
+    assert Access(TOKEN).visit() == ""
 
 
 def test_a_new_log_is_readable_by_its_owner_only(log: sm.AuditLog) -> None:

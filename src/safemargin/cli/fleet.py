@@ -281,7 +281,7 @@ def _serve(
         *(page, bound, what),
         browser=not options.server.no_browser,
         as_json=options.as_json,
-        query="" if access.page_token is None else f"?token={access.page_token}",
+        access=access,
         token=token,
         settings=SERVER_SETTINGS,
     )

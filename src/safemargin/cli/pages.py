@@ -95,13 +95,13 @@ def explore(
     if step is not None and episode is None and seed is None:
         raise InvalidInput("--step needs the episode it is a step of: --episode or --seed")
     from safemargin.replay.recordings import Recordings
-    from safemargin.web.access import check_host, new_token
+    from safemargin.web.access import Access, check_host, new_token
     from safemargin.web.entrance import hosts_of
     from safemargin.web.explorer import create_app
     from safemargin.web.server import listen
 
     check_host(host, no_token=no_token)
-    token = None if no_token else new_token()
+    access = Access("", None if no_token else new_token())
     with sm.Study.open(study, trust=trust) as opened, listen(host, port) as bound:
         opened.require_trust()
         recordings = Recordings(opened)
@@ -117,13 +117,13 @@ def explore(
             episode=name,
             step=step,
             hosts=hosts_of(host),
-            page_token=token,
+            access=access,
         )
         options.serve_page(
             *(page, bound, "the explorer"),
             browser=not no_browser,
             as_json=as_json,
-            query="" if token is None else f"?token={token}",
+            access=access,
             ending=page.state.stop,
         )
         if not page.state.ended:

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +25,7 @@ class Access:
     """For agents."""
     page_token: str | None = None
     """For people; None: they need none (`--no-token`)."""
+    _visits: set[str] = field(default_factory=set, repr=False)
 
     def agent(self, headers: Mapping[str, str]) -> bool:
         """Whether the headers of a request hold the agents' token."""
@@ -33,11 +34,30 @@ class Access:
 
     def person(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
         """Whether the cookies of a request hold the people's token, where one is needed."""
-        return self.page_token is None or self.page(cookies.get(cookie_name(headers), ""))
+        given = cookies.get(cookie_name(headers), "")
+        return self.page_token is None or _same(given, self.page_token)
 
     def page(self, given: str) -> bool:
-        """Whether this is the people's token."""
+        """Whether this is the people's token, or one from `visit` that nobody has used."""
+        if given in self._visits:
+            self._visits.discard(given)
+            return True
         return self.page_token is not None and _same(given, self.page_token)
+
+    @property
+    def query(self) -> str:
+        """What people append to the page's address."""
+        return "" if self.page_token is None else f"?token={self.page_token}"
+
+    def visit(self) -> str:
+        """Return a query that opens the page once.
+
+        The command line of a browser, which other users can see, holds nothing that lasts.
+        """
+        if self.page_token is None:
+            return ""
+        self._visits.add(token := new_token())
+        return f"?token={token}"
 
 
 def cookie_name(headers: Mapping[str, str]) -> str:

@@ -55,7 +55,8 @@ def add_entrance(
     def index(request: Request, token: str | None = None) -> Response:
         if token is not None and access.page(token):
             answer = RedirectResponse("/", status_code=303)
-            answer.set_cookie(cookie_name(request.headers), token, httponly=True, samesite="strict")
+            name, kept = cookie_name(request.headers), access.page_token or ""
+            answer.set_cookie(name, kept, httponly=True, samesite="strict")
             return answer
         if token is not None or not access.person(request.headers, request.cookies):
             return PlainTextResponse(WRONG_PAGE_TOKEN, 401)

@@ -28,6 +28,8 @@ try:
 except ImportError as error:
     raise MissingExtra("the explorer", extra="web") from error
 
+OPEN = Access("")
+"""No token is needed."""
 PATIENCE = 0.5
 """Seconds that each kind of background work has to finish."""
 
@@ -83,11 +85,11 @@ def create_app(
     episode: str | None = None,
     step: int | None = None,
     hosts: tuple[str, ...] = HOSTS,
-    page_token: str | None = None,
+    access: Access = OPEN,
 ) -> FastAPI:
     """Return the explorer as an application that starts at `episode` and `step`.
 
-    With `page_token`, it answers only to browsers that have opened `/?token=…`.
+    With a page token in `access`, it answers only to browsers that have opened `/?token=…`.
     """
     plotly_script()  # MissingExtra now, not on the first page
     study.require_trust()
@@ -103,7 +105,7 @@ def create_app(
     app.state.stop = explorer.stop
     app.state.ended = False
     _add_errors(app)
-    admit = _add_pages(app, Access("", page_token))
+    admit = _add_pages(app, access)
     api = APIRouter(prefix="/api", dependencies=[Depends(admit)])
     _add_study(api, explorer, start)
     _add_what_ifs(api, explorer)
