@@ -20,6 +20,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from bench_monitor import margins
@@ -105,9 +106,10 @@ async def agents(options: argparse.Namespace) -> None:
 class Watcher(threading.Thread):
     """A page's connection, which notes when each decision arrives."""
 
-    def __init__(self, address: str, count: int, steps: int) -> None:
+    def __init__(self, address: str, token: str, count: int, steps: int) -> None:
         super().__init__(daemon=True)
         self.address = address
+        self.headers = {"Cookie": f"safemargin_page_{urlsplit(address).port}={token}"}
         self.arrived = np.zeros((count, steps))
         self.twice = self.pictures = self.received = 0
         self.enough = threading.Event()
@@ -115,8 +117,9 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         names: dict[int, int] = {}
+        way = self.address.replace("http", "ws") + "live"
         with connect_page(
-            self.address.replace("http", "ws") + "live", compression=None, max_size=None
+            way, additional_headers=self.headers, compression=None, max_size=None
         ) as socket:
             socket.send(json.dumps({"do": "hello", "secret": "the secret of the benchmark"}))
             while not self.enough.is_set():
@@ -164,11 +167,11 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         env={**os.environ, "SAFEMARGIN_TOKEN": TOKEN},
     )
     assert server.stdout is not None
-    address = json.loads(server.stdout.readline())["address"]
+    address, _, token = json.loads(server.stdout.readline())["address"].partition("?token=")
     steps = int(options.minutes * 60 * options.rate)
     times_path = folder / "times"
     shared(times_path, options.agents, steps, "w+").flush()
-    watcher = Watcher(address, options.agents, steps)
+    watcher = Watcher(address, token, options.agents, steps)
     watcher.start()
     watcher.ready.wait(30)
     begin = time.monotonic() + SETTLE + options.agents / 50

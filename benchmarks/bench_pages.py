@@ -36,7 +36,10 @@ def main() -> None:
     try:
         address = json.loads(explorer.stdout.readline())["address"]  # type: ignore[union-attr]
         print(f"{time.perf_counter() - began:8.2f} s  until the page's address is printed")
-        ask_as_a_page_does(lambda path: read(address + path), began)
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        read(browser, address)  # the printed link, with its token
+        start = address.partition("?")[0]
+        ask_as_a_page_does(lambda path: read(browser, start + path), began)
     finally:
         explorer.send_signal(2)
         explorer.wait()
@@ -76,8 +79,8 @@ def ask_as_a_page_does(ask: Callable[[str], bytes], began: float) -> None:
         print(f"{waits[place]:8.2f} ms for a picture after that, at most, in {share:.0%}")
 
 
-def read(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=120) as answer:
+def read(browser: urllib.request.OpenerDirector, address: str) -> bytes:
+    with browser.open(address, timeout=120) as answer:
         return bytes(answer.read())
 
 

@@ -17,7 +17,8 @@ SafemarginError
 │   ├── StudyBusy           another process is collecting into it
 │   └── UntrustedCode       it names code to run that the user did not name
 ├── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
-├── AuditLogError           the log of a watched fleet cannot be read, written or trusted
+├── AuditLogError           the log of a watched fleet cannot be read or written
+│   └── AuditLogAltered     it was altered after it was written
 └── OverseerLost            whoever oversees the agent cannot be reached, so it must stop
 
 The command line prints any of them as one sentence and exits with status 2
@@ -125,7 +126,11 @@ class MarginsFileError(SafemarginError):
 
 
 class AuditLogError(SafemarginError):
-    """The log of a watched fleet cannot be read, written or trusted."""
+    """The log of a watched fleet cannot be read or written."""
+
+
+class AuditLogAltered(AuditLogError):
+    """The log of a watched fleet was altered after it was written."""
 
 
 class OverseerLost(SafemarginError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 import signal
 import socket
 import sys
@@ -16,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from helpers.margins import margins, own_margins
-from helpers.paths import WORLDS
+from helpers.paths import ROOT, WORLDS
 from helpers.worlds import (
     TableWorld,
     always_first,
@@ -31,6 +32,7 @@ from safemargin.cli.fleet import _monitors
 from safemargin.cli.watch import CallOptions
 from safemargin.environments import EnvironmentSpec
 from safemargin.monitor.monitor import Monitor
+from safemargin.monitor.seals import check_anchors
 from safemargin.validation.defaults import default_tolerance
 from safemargin.web.fleet import Fleet
 from safemargin.web.fleet.local import Crew, LocalAgents
@@ -258,6 +260,7 @@ def margins_file(drawn_study: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
     policy = [f"{WORLDS}:always_first", str(margins_file), "--scores", "logits"]
     policy += ["--env", f"{WORLDS}:make_drawn"]  # a margins file can never execute code
+    policy += ["--anchor", str(tmp_path / "anchors")]
     with running(tmp_path, *policy, "--agents", "2", "--speed", "50") as server:
         with Person(server.address, "Ann") as ann:
             seen: set[int] = set()
@@ -271,7 +274,18 @@ def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
         log.check()
         assert kinds(log, "agent 1")[0] == "joined"
         assert "left" in kinds(log, "agent 1")
-        assert list(log)[-1].kind == "server-stopped"
+        last = list(log)[-1]
+        assert last.kind == "server-stopped"
+        assert log.sealed == "yours"
+        assert check_anchors(log, tmp_path / "anchors") == last.id
+
+
+def test_an_unsealed_log_is_said_to_be_one(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "data" / "watch.db", tmp_path)
+    said = tmp_path / "said"
+    with said.open("w") as errors, running(tmp_path, stderr=errors):
+        pass
+    assert "watch.db was begun without a key and is continued without" in said.read_text()
 
 
 def opens(address: str, token: str) -> int:
@@ -294,6 +308,7 @@ def test_nothing_that_an_agent_knows_opens_the_page(tmp_path: Path) -> None:
         with running(tmp_path, "--remote", "--host", "0.0.0.0") as server:
             found.append(server.address.partition("?token=")[2])
             local = f"http://127.0.0.1:{server.port}/"
+            assert opens(server.address.partition("?")[0], found[-1]) == 303  # the printed link
             assert opens(local, found[-1]) == 303  # to the page, without a token in sight
             for prefix in (b"", b"safemargin people ", b"safemargin person "):
                 known = hashlib.sha256(prefix + TOKEN.encode()).hexdigest()
@@ -347,6 +362,10 @@ def test_people_who_cannot_be_told(tmp_path: Path) -> None:
         (["--remote", "--run", ""], "a command is a list of arguments"),
         (["--remote", "--run", "echo 'x"], "--run cannot be read: No closing quotation"),
         (["--remote", "--run", "/no/such/command x"], "there is no command '/no/such/command'"),
+        (
+            ["--remote", "--anchor", "/no/such/file"],
+            "an anchor is a file in an existing folder, or",
+        ),
         (["--replay", "none.db"], "there is no audit log none.db"),
         (["--replay", "none.db", "--remote"], "--replay shows a log and runs no agents"),
         (["zoo:cartpole", "none.json"], "none.json"),

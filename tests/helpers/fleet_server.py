@@ -37,6 +37,7 @@ class Server:
         )
         assert self.process.stdout is not None
         self.address: str = json.loads(self.process.stdout.readline())["address"]
+        """The link to the page, with people's token."""
 
     @property
     def port(self) -> int:
@@ -81,8 +82,12 @@ class Person:
         from websockets.sync.client import connect
 
         self._stack = contextlib.ExitStack()
+        address, _, token = address.partition("?token=")
+        cookie = {"Cookie": f"safemargin_page_{urlsplit(address).port}={token}"}
         live = address.replace("http", "ws") + "live"
-        self._socket = self._stack.enter_context(connect(live, max_size=None, close_timeout=0.2))
+        self._socket = self._stack.enter_context(
+            connect(live, additional_headers=cookie, max_size=None, close_timeout=0.2)
+        )
         self._entries: list[Any] = []
         self.say(do="hello", secret=f"the secret of {name}", name=name)
         self.fleet = self.hear("fleet")

@@ -366,6 +366,11 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(grid=[]), r"must both be \[3 n, bins\]"),
         (changed(n_values=[4, 2, 1]), "increasing whole numbers"),
         (changed(n_values=["a"]), "increasing whole numbers"),
+        (changed(n_values=[1, 2, 2**63]), "n_values must be at most 9223372036854775807, got 92"),
+        (
+            changed(n_values=[1, 2, 10**400]),
+            "n_values must be at most 9223372036854775807, got 1000",
+        ),
         (changed(confidence=1.5), "confidence must lie between 0 and 1, got 1.5"),
         (changed(policy="agent"), "'policy' must be of type dict, not 'agent'"),
         (changed(looks_at_n=0), "'looks_at_n' must be of type bool, not 0"),

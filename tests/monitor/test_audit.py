@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,15 +10,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from helpers.mounts import FORBIDDEN, READ_ONLY, python_on
+from helpers.paths import ROOT
 
 import safemargin as sm
 from safemargin.cli import main
-from safemargin.errors import AuditLogError
-from safemargin.monitor.audit import KINDS, Entry
+from safemargin.errors import AuditLogAltered, AuditLogError, InvalidInput
+from safemargin.monitor.audit import KINDS, Entry, _digest
+from safemargin.monitor.seals import Anchor, Sealer
 
 
 @pytest.fixture
@@ -80,7 +85,7 @@ def test_a_log_is_continued_where_it_ended(path: Path) -> None:
         ("DELETE FROM entries WHERE id = 4", "never vanish"),
         ("INSERT OR REPLACE INTO entries SELECT * FROM entries WHERE id = 4", "follow one another"),
         ("INSERT INTO entries SELECT 9, time, kind, agent, episode, step, person, details, picture,"
-         " digest FROM entries WHERE id = 4", "follow one another"),
+         " digest, seal FROM entries WHERE id = 4", "follow one another"),
     ],
 )  # fmt: skip
 def test_sqlite_itself_refuses_to_change_the_past(path: Path, statement: str, said: str) -> None:
@@ -112,13 +117,196 @@ def test_tampering_behind_the_triggers_is_found(
     connection.close()
     with sm.AuditLog(path) as log, pytest.raises(AuditLogError, match=said):
         log.check()
-    assert main(["audit", str(path)]) == 2
+    assert main(["audit", str(path)]) == 1
     assert said in capsys.readouterr().err
+    assert main(["audit", str(path), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["whole"], told["sealed"]) == (False, "yours")
+    assert said in told["fault"]
     pytest.importorskip("fastapi")
     before = path.read_bytes()
     assert main(["watch", "--remote", "--port", "0", "--no-browser", "--log", str(path)]) == 2
     assert said in capsys.readouterr().err  # no server continues such a log
     assert path.read_bytes() == before
+
+
+# -- seals ---------------------------------------------------------------------------------------
+
+
+def rewrite(path: Path, statement: str, *, seal: bytes | None = b"forged") -> None:
+    """Change rows and compute all hashes again, as somebody would who knows the format."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for name in ("change", "vanish"):
+            connection.execute(f"DROP TRIGGER entries_never_{name}")
+        connection.executescript(statement)
+        digest = b""
+        for row in connection.execute("SELECT * FROM entries ORDER BY id").fetchall():
+            digest = _digest(digest, row[:8], row[8])
+            values = [digest, row[0]]
+            connection.execute("UPDATE entries SET digest = ? WHERE id = ?", values)
+            if len(row) > 10 and digest != row[9]:
+                connection.execute("UPDATE entries SET seal = ? WHERE id = ?", [seal, row[0]])
+
+
+ALTERED = "UPDATE entries SET person = 'Ben' WHERE id = 4"
+
+
+@pytest.mark.parametrize("seal", [b"forged", b"", None])
+def test_a_log_that_was_hashed_again_is_found_out(
+    path: Path, capsys: pytest.CaptureFixture[str], seal: bytes | None
+) -> None:
+    rewrite(path, ALTERED, seal=seal)
+    said = "entry 4 is not sealed with your key"
+    with sm.AuditLog(path) as log, pytest.raises(AuditLogAltered, match=said):
+        log.check()
+    assert main(["audit", str(path)]) == 1
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert not printed.out
+
+
+def test_the_last_entries_of_a_sealed_log_cannot_be_replaced(path: Path) -> None:
+    """Not even by entries with seals of their own, in another order."""
+    rewrite(
+        path,
+        "CREATE TABLE kept AS SELECT * FROM entries WHERE id > 3;"
+        "UPDATE entries SET details = '{}', seal = (SELECT seal FROM kept WHERE id = 4)"
+        " WHERE id = 5; DROP TABLE kept",
+    )
+    with sm.AuditLog(path) as log, pytest.raises(AuditLogAltered, match="entry 5 is not sealed"):
+        log.check()
+
+
+def test_without_the_key_only_the_hashes_are_checked(
+    path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
+    assert main(["audit", str(path)]) == 0
+    assert "5 entries; the hashes fit together, but the key that seals them is not on this " in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "elsewhere").exists()  # looking makes no key
+    with sm.AuditLog(path) as log:
+        assert (log.check(), log.sealed) == (5, "other")
+    with pytest.raises(AuditLogError, match="is sealed with a key that is not yours on this mach"):
+        sm.AuditLog(path, write=True)
+    rewrite(path, ALTERED)
+    assert main(["audit", str(path), "--json"]) == 0  # this is what cannot be known here
+    assert json.loads(capsys.readouterr().out)["sealed"] == "other"
+
+
+def test_without_a_place_for_a_key_a_log_is_not_sealed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    with sm.AuditLog(tmp_path / "watch.db", write=True) as log:
+        log.add("server-started")
+        assert (log.check(), log.sealed) == (1, "no")
+    assert main(["audit", str(tmp_path / "watch.db")]) == 0
+    assert "but no key seals them: whoever can write to the file" in capsys.readouterr().err
+
+
+def test_a_log_from_before_seals_is_read_and_continued(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shutil.copy(ROOT / "tests" / "data" / "watch.db", tmp_path / "watch.db")
+    assert main(["audit", str(path)]) == 0
+    assert "but no key seals them" in capsys.readouterr().err
+    with sm.AuditLog(path, write=True) as log:
+        before = log.check()
+        log.add("server-stopped")
+        assert (log.check(), log.sealed) == (before + 1, "no")
+
+
+# -- anchors -------------------------------------------------------------------------------------
+
+
+def anchored(path: Path, target: object) -> Anchor:
+    """A line about the log as it is now."""
+    anchor = Anchor(str(target), every=3600.0)
+    with sm.AuditLog(path) as log:
+        anchor.start(log)
+        anchor.close()
+    return anchor
+
+
+def test_an_anchor_finds_what_was_cut_off_and_what_your_own_key_wrote(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "anchors"
+    audit = ["audit", str(path), "--anchor", str(kept)]
+    assert anchored(path, kept).written == 1
+    with sm.AuditLog(path, write=True) as log:
+        log.add("left", "a")
+    anchored(path, kept)
+    assert len(kept.read_text().splitlines()) == 2
+    assert main(audit) == 0
+    assert f"{kept} agrees, up to entry 6" in capsys.readouterr().err
+
+    cut = shutil.copy(path, tmp_path / "cut.db")
+    rewrite(cut, "DELETE FROM entries WHERE id = 6")
+    assert main(["audit", str(cut)]) == 0  # nothing in the file shows it
+    capsys.readouterr()
+    assert main(["audit", str(cut), *audit[2:]]) == 1
+    assert f"entry 6 is missing, {kept} has a line on it" in capsys.readouterr().err
+
+    monkeypatch.setattr(Sealer, "fits", lambda *given: True)  # as if forged with the key
+    forged = shutil.copy(path, tmp_path / "forged.db")
+    rewrite(forged, ALTERED)
+    assert main(["audit", str(forged), *audit[2:]]) == 1
+    assert f"entry 5, or one before it, was altered after {kept}" in capsys.readouterr().err
+    rewrite(path, "UPDATE entries SET time = 0 WHERE id = 1")
+    assert main(audit) == 1
+    assert f"{kept} has no line on {path}: the log was replaced or rewritten" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("line", ["hello", "[]", '{"log": "00", "entry": true, "digest": ""}'])
+def test_a_file_that_holds_no_anchors(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    kept = tmp_path / "anchors"
+    anchored(path, kept)
+    kept.write_text(kept.read_text() + line + "\n")
+    assert main(["audit", str(path), "--anchor", str(kept)]) == 2
+    assert f"line 2 of {kept} is no anchor of an audit log" in capsys.readouterr().err
+    assert main(["audit", str(path), "--anchor", str(tmp_path / "none")]) == 2
+    assert "the anchors in" in capsys.readouterr().err
+
+
+def test_an_anchor_at_an_address(path: Path) -> None:
+    received: list[bytes] = []
+
+    class Keeper(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *given: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Keeper) as keeper:
+        threading.Thread(target=keeper.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{keeper.server_port}/"
+        assert anchored(path, address).written == 1
+        keeper.shutdown()
+    line = json.loads(received[0])
+    with sm.AuditLog(path) as log:
+        assert {name: line[name] for name in ("log", "entry", "digest")} == log.head()
+    failed = anchored(path, address)  # nobody listens any more
+    assert failed.failed >= 1
+    assert "URLError" in failed.last_error
+
+
+@pytest.mark.parametrize("target", ["ftp://x/y", "http://x:99999", "/no/such/folder/anchors"])
+def test_what_cannot_be_an_anchor(target: str) -> None:
+    with pytest.raises(InvalidInput, match="an anchor is a file in an existing folder, or an http"):
+        Anchor(target)
 
 
 def test_a_log_begins_with_the_start_of_a_server(tmp_path: Path) -> None:

@@ -82,8 +82,12 @@ def collected(folder: Path, **more: Any) -> Path:
 
 @pytest.mark.parametrize("text", ["CartPole-v1", "ALE/Pong-v5", "atari:pong", "no.such:thing"])
 def test_environments_that_are_code(text: str) -> None:
-    spec = EnvironmentSpec.parse(text, {"mode": "x"})
-    assert code_named(spec) == (["no.such:thing(mode='x')"] if "thing" in text else [])
+    spec = EnvironmentSpec.parse(text, {"mode": 1, "gain": 0.5, "flag": True})
+    code = ["no.such:thing(mode=1, gain=0.5, flag=True)"] if "thing" in text else []
+    assert code_named(spec) == code
+    for value in ("x", None, [1], {"a": 1}):  # a text may name a file, or code
+        spec = EnvironmentSpec.parse(text, {"mode": value})
+        assert code_named(spec) == [f"{text}(mode={value!r})"]
     assert code_named(EnvironmentSpec.parse(f"a_module:{text}")) == [f"a_module:{text}()"]
 
 
@@ -117,6 +121,11 @@ def test_a_margins_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert "name it with --env" in said
         assert said.count("\n") == 1
         assert not touched.exists()
+    document["environment"] = {"name": "Ant-v5", "arguments": {"xml_file": "/evil.xml"}}
+    file.write_text(json.dumps(document))
+    assert main(watch) == 2
+    said = capsys.readouterr().err
+    assert "gives its environment more than numbers, Ant-v5(xml_file='/evil.xml'), and" in said
     document["environment"] = {"name": "CartPole-v1", "arguments": "x"}
     file.write_text(json.dumps(document))
     assert main(watch) == 2
@@ -218,6 +227,24 @@ def test_plain_studies_are_for_everybody(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "other").exists()
     with sm.Study.open(tmp_path / "study") as study:
         assert study.job().environment.arguments == arguments
+
+
+def test_a_plain_environment_with_a_text_needs_a_signature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = {"render_mode": "rgb_array"}
+    with sm.Study.create(
+        tmp_path / "study", "CartPole-v1", "zoo:cartpole", SETTINGS, env_arguments=arguments
+    ) as study:
+        assert isinstance(study.store.meta("signature"), str)
+    with sm.Study.open(tmp_path / "study") as study:
+        assert study.environment_spec.arguments == arguments  # one's own
+    elsewhere(monkeypatch, tmp_path)
+    said = r"would run CartPole-v1\(render_mode='rgb_array'\), and is not signed by you"
+    with sm.Study.open(tmp_path / "study") as study, pytest.raises(UntrustedCode, match=said):
+        study.job()
+    with sm.Study.open(tmp_path / "study", trust=True) as study:
+        assert study.environment_spec.arguments == arguments
 
 
 def test_going_on_signs_what_was_named_now_and_nothing_else(

@@ -15,12 +15,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
 from helpers.commands import let_ctrl_c_through
 from helpers.fleet_server import wait_until
 from helpers.paths import WORLDS
+from helpers.visits import visit
 from helpers.worlds import Masked, always_first, lean, make_branching, make_drawn, make_drawn_lives
 
 import safemargin as sm
@@ -436,9 +438,7 @@ def test_control_c_while_a_what_if_runs(slow_study: Path, seconds: float) -> Non
     )
     assert process.stdout is not None
     address = json.loads(process.stdout.readline())["address"]
-    place = f"{address}api/episodes/natural-0-0/steps/3/whatif"
-    asked = urllib.request.Request(place, method="POST")
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    with visit(address)("api/episodes/natural-0-0/steps/3/whatif", "POST") as answer:
         assert json.load(answer)["state"] == "running"
     time.sleep(seconds)
     began = time.monotonic()
@@ -498,8 +498,9 @@ def test_a_step_to_begin_with(
 ) -> None:
     places = []
 
-    def look(app: Any, bound: Any, **more: Any) -> None:
+    def look(app: Any, bound: Any, *, query: str, **more: Any) -> None:
         with TestClient(app, base_url=ADDRESS) as client:
+            client.get("/" + query)
             places.append(client.get("/api/study").json()["start"])
 
     monkeypatch.setattr("safemargin.web.server.serve", look)
@@ -522,7 +523,11 @@ def test_from_the_command_line_to_control_c(drawn_study: Path) -> None:
     )
     assert process.stdout is not None
     address = json.loads(process.stdout.readline())["address"]
-    with urllib.request.urlopen(address + "api/study", timeout=30) as answer:
+    with pytest.raises(HTTPError) as refused:
+        urllib.request.urlopen(address.partition("?")[0] + "api/study", timeout=30)
+    assert refused.value.code == 401
+    refused.value.close()
+    with visit(address)("api/study") as answer:
         assert json.load(answer)["start"]["episode"] == "seed-3-0"
     process.send_signal(2)
     _, err = process.communicate(timeout=30)

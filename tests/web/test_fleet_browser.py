@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -233,7 +236,7 @@ def test_people_elsewhere_who_cannot_be_told(chromium: webdriver.Chrome, folder:
 def test_an_agent_that_is_lost_while_i_steer_and_dismissed(page: Page, server: Server) -> None:
     from websockets.sync.client import connect
 
-    way = server.address.replace("http", "ws") + "agents"
+    way = f"ws://127.0.0.1:{server.port}/agents"
     with connect(way, additional_headers={"Authorization": f"Bearer {TOKEN}"}) as agent:
         agent.send('{"kind": "hello", "name": "a lost one", "instance": "1"}')
         place = "view.agents.find(each => each.name === 'a lost one')"
@@ -379,3 +382,24 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         page.press(" ")
         page.wait(f"view.at > {place + 3}")
         assert not page.complaints()
+
+
+def test_no_other_page_can_show_this_one_in_a_frame(
+    chromium: webdriver.Chrome, server: Server, tmp_path: Path
+) -> None:
+    address = server.address
+    trap = f"<iframe id='f' src='{address}'></iframe>"
+    folder = tmp_path / "trap"
+    folder.mkdir()
+    (folder / "index.html").write_text(trap)
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        page = fresh(chromium)
+        chromium.get(f"http://127.0.0.1:{other.server_port}/")
+        said = wait_until(page.complaints, "the browser to refuse the frame")
+        other.shutdown()
+    assert any("frame-ancestors 'none'" in each for each in said), said
+    chromium.switch_to.frame("f")
+    assert page.script("document.getElementById('tiles')") is None
+    chromium.switch_to.default_content()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -41,6 +42,12 @@ def address(folder: Path) -> Iterator[str]:
     margins().save(path)
     with running(folder, "--remote", str(path), "--tolerance", "1") as server:
         yield server.address
+
+
+def port_of(address: str) -> int:
+    port = urlsplit(address).port
+    assert port is not None
+    return port
 
 
 def overseer(address: str, name: str, **options: Any) -> sm.RemoteOverseer:
@@ -133,7 +140,7 @@ def test_in_a_gymnasium_environment(address: str) -> None:
 
 @pytest.mark.parametrize("on_lost", ["go-on", "hold", "stop"])
 def test_the_network_stalls_while_a_person_steers(address: str, on_lost: Any) -> None:
-    network = Network(int(address.rstrip("/").rpartition(":")[2]))
+    network = Network(port_of(address))
     away = overseer(network.address, f"stalled {on_lost}", on_lost=on_lost, lost_after=1.5)
     with Person(address, "Ann") as ann, Loop(away) as loop:
         place = index(ann, f"stalled {on_lost}")
@@ -163,7 +170,7 @@ def test_the_network_stalls_while_a_person_steers(address: str, on_lost: Any) ->
 
 
 def test_an_action_to_hold_with(address: str) -> None:
-    network = Network(int(address.rstrip("/").rpartition(":")[2]))
+    network = Network(port_of(address))
     away = overseer(network.address, "holder", on_lost="hold", hold_action=7, lost_after=1.5)
     with Loop(away) as loop:
         wait_until(lambda: 0 in loop.did, "the agent to act by itself")
@@ -259,7 +266,7 @@ def refused_at_first(network: Network, name: str, said: str) -> sm.RemoteOversee
 
 
 def test_an_agent_whose_name_is_held_at_first(address: str) -> None:
-    network = Network(int(address.rstrip("/").rpartition(":")[2]))
+    network = Network(port_of(address))
     with overseer(address, "held"):
         away = refused_at_first(network, "held", "an agent named 'held' is connected already")
     with Loop(away) as loop:
@@ -272,7 +279,7 @@ def test_an_agent_whose_token_is_wrong_at_first(address: str, tmp_path: Path) ->
     with running(tmp_path, "--remote", "--token-file", str(tmp_path / "token")) as other:
         network = Network(other.port)
         away = refused_at_first(network, "unknown", "wrong or missing token")
-        network.target = int(address.rstrip("/").rpartition(":")[2])
+        network.target = port_of(address)
     with Loop(away) as loop:
         wait_until(lambda: 0 in loop.did, "the agent to be welcome")
     network.close()
@@ -312,7 +319,7 @@ def test_a_flood_harms_nobody_else(address: str) -> None:
     from websockets.sync.client import connect
 
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    way_in = address.replace("http", "ws") + "agents"
+    way_in = f"ws://127.0.0.1:{port_of(address)}/agents"
 
     def flood() -> None:
         with connect(way_in, additional_headers=headers) as socket:
@@ -340,7 +347,7 @@ def test_a_flood_harms_nobody_else(address: str) -> None:
 
 def test_a_huge_request_is_refused_before_it_is_read(address: str) -> None:
     """Its end never comes: who waits for it hears nothing."""
-    port = int(address.rstrip("/").rpartition(":")[2])
+    port = port_of(address)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as way_in:
         head = f"POST /agents/huge HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {600 << 20}\r\n"
         way_in.sendall(f"{head}Authorization: Bearer {TOKEN}\r\n\r\n".encode())

@@ -14,7 +14,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from safemargin.cli.options import serve_page
+from safemargin.cli.options import print_note, serve_page
 from safemargin.cli.watch import CallOptions, PeopleOptions, WatchOptions
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import InvalidInput
@@ -22,11 +22,12 @@ from safemargin.margins.lookup import Margins
 from safemargin.monitor.audit import AuditLog, printable
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.notifications import Command, Notifier, Webhook
+from safemargin.monitor.seals import Anchor
 from safemargin.policies import load_policy
 from safemargin.study.signing import code_named
 from safemargin.validation.defaults import default_tolerance
-from safemargin.web.access import Access, find_page_token, find_token
-from safemargin.web.entrance import HOSTS
+from safemargin.web.access import Access, check_host, find_page_token, find_token, new_token
+from safemargin.web.entrance import hosts_of
 from safemargin.web.fleet.local import Crew, LocalAgents
 from safemargin.web.fleet.messages import LONGEST_MESSAGE
 from safemargin.web.fleet.state import Fleet
@@ -34,7 +35,12 @@ from safemargin.web.fleet_app import create_fleet_app
 from safemargin.web.replay_app import create_replay_app
 from safemargin.web.server import listen
 
-LOOPBACK = (*HOSTS, "::1")
+_UNSEALED = {
+    True: "no key can be stored for you here, so {log} is not sealed: whoever can write to it can "
+    "rewrite it",
+    False: "{log} was begun without a key and is continued without: whoever can write to it can "
+    "rewrite it; --log with another file begins a sealed one",
+}
 NOTIFY_AT_MOST = 10.0
 """Seconds between two messages to people who do not look at the page."""
 SERVER_SETTINGS = {
@@ -51,6 +57,7 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
     `files` are a policy and its margins file, the margins file alone, or nothing.
     """
     _check(files, options)
+    check_host(options.server.host, no_token=options.server.no_token)
     crew = margins = None
     if files:
         margins = Margins.load(files[-1])
@@ -60,14 +67,17 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
         notifiers = _notifiers(people)
         for notifier in notifiers:
             stack.callback(_close, notifier)
+        anchor = None if people.anchor is None else Anchor(people.anchor)
         # Whatever may be refused comes before the log is made.
         if options.server.token_file is not None:
             find_token(options.server.token_file, people.log)
         bound = stack.enter_context(listen(options.server.host, options.server.port))
         log = stack.enter_context(AuditLog(people.log, write=True))
         log.check()
+        if log.sealed == "no":
+            print_note(_UNSEALED[log.created].format(log=people.log))
         token = find_token(options.server.token_file, people.log)
-        access = Access(token, _page_token(options, log))
+        access = Access(token, None if options.server.no_token else find_page_token(log.path))
         fleet = Fleet(
             log,
             make_monitor=None if margins is None else _monitors(options.calls, margins),
@@ -76,11 +86,17 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
             about=_about(options, crew, margins),
         )
         fleet.journal.listeners += notifiers
+        if anchor is not None:
+            anchor.on_failure = _report_anchor
+            stack.callback(_close_anchor, anchor)
+            anchor.start(log)
         hooks: dict[str, Any] = {}
         if crew is not None:
             local = LocalAgents(fleet, crew)
             hooks = {"start": local.start, "stop": local.stop}
-        page = create_fleet_app(fleet, access, hosts=_hosts(options), remote=remote, **hooks)
+        page = create_fleet_app(
+            fleet, access, hosts=hosts_of(options.server.host), remote=remote, **hooks
+        )
         _serve(options, bound, page, "the fleet", access, token=token if remote else None)
 
 
@@ -115,6 +131,20 @@ def _report_failure(notifier: Notifier, *, last: bool = False) -> None:
         what = f"failed for {count} messages; the last" if last else "failed"
         text = f"the {type(notifier).__name__.lower()} {what}: {notifier.last_error}"
         print(f"safemargin: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _close_anchor(anchor: Anchor) -> None:
+    anchor.close()
+    if anchor.failed:
+        _report_anchor(anchor, last=True)
+
+
+def _report_anchor(anchor: Anchor, *, last: bool = False) -> None:
+    """Print the first line that could not be written at once, and how many at the end."""
+    if last or anchor.failed == 1:
+        what = f"failed {anchor.failed} times; the last" if last else "failed"
+        text = printable(f"the anchor {what}: {anchor.last_error}")
+        print(f"safemargin: {text}", file=sys.stderr, flush=True)
 
 
 def _check(files: Sequence[str], options: WatchOptions) -> None:
@@ -178,8 +208,12 @@ def _environment(options: WatchOptions, margins: Margins, file: str) -> Environm
         )
     spec = EnvironmentSpec.parse(known["name"], known.get("arguments"))
     if code := code_named(spec):
+        plain = not code_named(EnvironmentSpec.parse(known["name"]))
+        what = (
+            "gives its environment more than numbers" if plain else "names code as its environment"
+        )
         raise InvalidInput(
-            f"{file} names code as its environment, {code[0]}, and a margins file can never "
+            f"{file} {what}, {code[0]}, and a margins file can never "
             "execute code; name it with --env (and its arguments with --env-arg) if you know what "
             "it does"
         )
@@ -224,21 +258,12 @@ def replay_log(files: Sequence[str], options: WatchOptions, path: Path) -> None:
     """Serve a page that shows what a log holds, until Ctrl-C."""
     if files or options.server.remote or options.agents.agents is not None:
         raise InvalidInput("--replay shows a log and runs no agents; leave the rest out")
+    check_host(options.server.host, no_token=options.server.no_token)
     with listen(options.server.host, options.server.port) as bound, AuditLog(path) as log:
         log.check()
-        access = Access("", _page_token(options, log))
-        page = create_replay_app(log, access, hosts=_hosts(options))
+        access = Access("", None if options.server.no_token else new_token())
+        page = create_replay_app(log, access, hosts=hosts_of(options.server.host))
         _serve(options, bound, page, "the replay", access)
-
-
-def _hosts(options: WatchOptions) -> tuple[str, ...]:
-    """Return the host names that the server answers to: only its own where nobody else can come."""
-    return LOOPBACK if options.server.host in LOOPBACK else ("*",)
-
-
-def _page_token(options: WatchOptions, log: AuditLog) -> str | None:
-    """Return the token that people need; None where only this machine can reach the page."""
-    return None if options.server.host in LOOPBACK else find_page_token(log.path)
 
 
 def _serve(
@@ -255,7 +280,7 @@ def _serve(
         *(page, bound, what),
         browser=not options.server.no_browser,
         as_json=options.as_json,
-        query="" if access.page_token is None else f"?token={access.page_token}",
+        access=access,
         token=token,
         settings=SERVER_SETTINGS,
     )

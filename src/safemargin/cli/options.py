@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter, Token, convert
 
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from safemargin.web.access import Access
 
 OK, FINDING, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -243,7 +246,7 @@ def serve_page(
     *,
     browser: bool,
     as_json: bool,
-    query: str = "",
+    access: Access,
     token: str | None = None,
     **options: Any,
 ) -> None:
@@ -251,6 +254,7 @@ def serve_page(
     from safemargin.web.server import serve
 
     def started(address: str) -> None:
+        query = access.query
         if as_json:
             tokens = {} if token is None else {"token": token}
             print(json.dumps({"address": address + query, **tokens}), flush=True)
@@ -260,6 +264,6 @@ def serve_page(
             print(f"agents report to {address} with the token {token}", flush=True)
 
     try:
-        serve(page, bound, browser=browser, started=started, query=query, **options)
+        serve(page, bound, browser=browser, started=started, query=access.visit(), **options)
     except KeyboardInterrupt:
         print(file=sys.stderr)

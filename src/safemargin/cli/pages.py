@@ -63,6 +63,7 @@ def explore(
     step: Annotated[int | None, Parameter(metavar="T")] = None,
     port: int = 8717,
     host: str = "127.0.0.1",
+    no_token: bool = False,
     no_browser: bool = False,
     trust: Trust = False,
     as_json: options.Json = False,
@@ -84,7 +85,8 @@ def explore(
         seed: run an episode from this seed and start with it
         step: start at this step of that episode
         port: 0 picks any free port
-        host: the default is reachable from this machine only; there is no password
+        host: the default is reachable from this machine only
+        no_token: whoever uses this machine may open the page; its address needs no token
         no_browser: only print the page's address
     """
     if episode is not None and seed is not None:
@@ -94,10 +96,13 @@ def explore(
     if step is not None and episode is None and seed is None:
         raise InvalidInput("--step needs the episode it is a step of: --episode or --seed")
     from safemargin.replay.recordings import Recordings
-    from safemargin.web.entrance import HOSTS
+    from safemargin.web.access import Access, check_host, new_token
+    from safemargin.web.entrance import hosts_of
     from safemargin.web.explorer import create_app
     from safemargin.web.server import listen
 
+    check_host(host, no_token=no_token)
+    access = Access("", None if no_token else new_token())
     with sm.Study.open(study, trust=trust) as opened, listen(host, port) as bound:
         opened.require_trust()
         recordings = Recordings(opened)
@@ -107,12 +112,19 @@ def explore(
             name = recordings.run_seed(seed)
         elif episode is not None:
             name = recordings.find(episode)
-        hosts = HOSTS if host in HOSTS else ("*",)
-        page = create_app(opened, recordings=recordings, episode=name, step=step, hosts=hosts)
+        page = create_app(
+            opened,
+            recordings=recordings,
+            episode=name,
+            step=step,
+            hosts=hosts_of(host),
+            access=access,
+        )
         options.serve_page(
             *(page, bound, "the explorer"),
             browser=not no_browser,
             as_json=as_json,
+            access=access,
             ending=page.state.stop,
         )
         if not page.state.ended:

@@ -131,6 +131,9 @@ class PeopleOptions:
     """run this on calls, at most once every 10 s, with the call as JSON on its standard input"""
     log: Annotated[Path, Parameter(metavar="FILE")] = Path("watch.db")
     """log everything in this file; an existing log is continued"""
+    anchor: Annotated[str | None, Parameter(metavar="FILE|URL")] = None
+    """once a minute, write the log's newest hash there (append to a file, or post), best out of
+    reach of whoever could alter the log"""
     replay: Annotated[Path | None, Parameter(metavar="LOG")] = None
     """show what happened instead; runs no agents"""
 
@@ -145,7 +148,9 @@ class ServerOptions:
     port: int = 8718
     """0 picks any free port"""
     host: str = "127.0.0.1"
-    """the default is reachable from this machine only; with another one, people need a token"""
+    """the default is reachable from this machine only"""
+    no_token: bool = False
+    """whoever uses this machine may open the page and take over; its address needs no token"""
     token_file: Annotated[Path | None, Parameter(metavar="FILE")] = None
     """the agents' token (default: SAFEMARGIN_TOKEN, or one made beside the log)"""
     no_browser: bool = False
@@ -203,35 +208,68 @@ def watch(
         replay_log(files, asked, asked.people.replay)
 
 
+UNPROVEN = (
+    "the hashes fit together, but {why}: whoever can write to the file could have rewritten all "
+    "of it"
+)
+CHECKED = {
+    "yours": "none was altered or is missing in between: each is sealed with your key",
+    "other": UNPROVEN.format(why="the key that seals them is not on this machine"),
+    "no": UNPROVEN.format(why="no key seals them"),
+}
+"""What a check has shown, by whether the log is sealed."""
+
+
 @options.app.command(group=options.OVERSEE)
 def audit(
     log: Annotated[Path, Parameter(name="LOG", help="the file that `watch` wrote")],
     /,
     *,
     agent: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    anchor: Annotated[Path | None, Parameter(metavar="FILE")] = None,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Print the log of a watched fleet, and check that nothing was altered.
+
+    With your key, which `watch` made on this machine, it finds whatever was altered by somebody
+    without it; without the key, only changes after which the hashes were not computed again.
+    Entries that were cut off at the end are found with --anchor.
 
     For example:
 
         safemargin audit watch.db --agent 'agent 03'
+        safemargin audit watch.db --anchor /mnt/elsewhere/anchors
 
-    Exit status 2: an entry was altered or is missing.
+    Exit status 1: an entry was altered or is missing.
 
     Args:
         agent: only the entries of this one
+        anchor: compare the log with the lines that `watch --anchor` wrote
     """
+    from safemargin.errors import AuditLogAltered
+    from safemargin.monitor.seals import check_anchors
+
     with sm.AuditLog(log) as opened:
-        count = opened.check()
+        try:
+            count = opened.check()
+            anchored = None if anchor is None else check_anchors(opened, anchor)
+        except AuditLogAltered as error:
+            if as_json:
+                options.print_json({"whole": False, "fault": str(error), "sealed": opened.sealed})
+            print(f"safemargin: {error}", file=sys.stderr)
+            return options.FINDING
         entries = list(opened.entries(agent=agent))
     if agent is not None and not entries:
         raise InvalidInput(f"{log} has no entry of an agent {agent!r}")
     if as_json:
-        options.print_json({"entries": [entry.to_dict() for entry in entries], "whole": True})
-        return
+        found = {"entries": [entry.to_dict() for entry in entries], "whole": True}
+        options.print_json({**found, "sealed": opened.sealed, "anchored_up_to": anchored})
+        return options.OK
     for entry in entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time))
         step = "" if entry.step is None else f"{entry.episode}/{entry.step}"
         print(f"{entry.id:>6}  {when}  {step:>8}  {entry.text}")
-    print(f"{count:,} entries; none was altered or is missing in between", file=sys.stderr)
+    print(f"{count:,} entries; {CHECKED[opened.sealed]}", file=sys.stderr)
+    if anchored is not None:
+        print(f"{anchor} agrees, up to entry {anchored:,}", file=sys.stderr)
+    return options.OK

@@ -1,8 +1,9 @@
 """The audit log of a watched fleet: an append-only SQLite file, and how to read it.
 
 Each entry is one transaction, so the log is whole after `kill -9`. Triggers prevent entries from
-being changed or deleted, and each entry carries a SHA-256 of itself and its predecessor's: `check`
-finds what was altered behind SQLite's back. Only entries cut off at the end leave no trace.
+being changed or deleted; each entry carries a SHA-256 of itself and its predecessor's, sealed with
+the user's key (`seals`). `check` finds what was altered by somebody without that key. Entries cut
+off at the end leave a trace only where lines about the log are kept elsewhere.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from safemargin.core.read_only import open_read_only
-from safemargin.errors import AuditLogError, did_you_mean
+from safemargin.errors import AuditLogAltered, AuditLogError, did_you_mean
+from safemargin.monitor.log_file import hold
+from safemargin.monitor.seals import Sealed, Sealer
 
-FORMAT = "safemargin-audit-1"
+FORMAT = "safemargin-audit-2"
+FORMATS = ("safemargin-audit-1", FORMAT)
+"""What can be read; logs of the first format have no seals."""
 
 KINDS = {
     "server-started": "the server started",
@@ -51,9 +56,11 @@ KINDS = {
 _LARGEST = 2**63 - 1
 """The largest integer that SQLite can hold."""
 
-_SCHEMA = f"""
-CREATE TABLE about (format TEXT NOT NULL);
-INSERT INTO about VALUES ('{FORMAT}');
+_SCHEMA = """
+CREATE TABLE about (
+    format TEXT NOT NULL,
+    key TEXT                 -- which key seals the entries; NULL: none does
+);
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY,
     time REAL NOT NULL,      -- seconds since 1970, UTC
@@ -64,7 +71,8 @@ CREATE TABLE entries (
     person TEXT,
     details TEXT NOT NULL,   -- JSON
     picture BLOB,            -- what there was to see
-    digest BLOB NOT NULL     -- SHA-256 of the previous digest and this entry
+    digest BLOB NOT NULL,    -- SHA-256 of the previous digest and this entry
+    seal BLOB                -- HMAC of the digest with the user's key
 );
 CREATE INDEX entries_by_agent ON entries (agent, id);
 CREATE TRIGGER entries_never_change BEFORE UPDATE ON entries
@@ -135,9 +143,12 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         self.writable = write
         self.created = write and not self.path.exists()
         """Whether the file is new."""
+        self.sealed: Sealed = "no"
+        """Whether its entries are sealed with a key, and whether that key is here."""
+        self._sealer: Sealer | None = None
         locked_before = Path(f"{self.path}-lock").exists()
         if write:
-            self._lock = _hold(self.path)
+            self._lock = hold(self.path)
         elif not self.path.is_file():
             raise AuditLogError(f"there is no audit log {self.path}")
         try:
@@ -165,15 +176,37 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
             connection.execute("PRAGMA synchronous = NORMAL")
         known = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         if self.writable and not known:
-            connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+            self._sealer = Sealer.of_user(make=True)
+            name = "NULL" if self._sealer is None else f"'{self._sealer.name}'"
+            about = f"INSERT INTO about VALUES ('{FORMAT}', {name});"
+            connection.executescript("BEGIN;" + _SCHEMA + about + "COMMIT;")
         elif not {"about", "entries"} <= known:
             connection.close()
             raise AuditLogError(f"{self.path} is not an audit log of safemargin; name another file")
-        found = connection.execute("SELECT format FROM about").fetchone()[0]
-        if found != FORMAT:
+        try:
+            self._about(connection)
+        except BaseException:
             connection.close()
-            raise AuditLogError(f"{self.path} has the format {found!r}, not {FORMAT!r}")
+            raise
         return connection
+
+    def _about(self, connection: sqlite3.Connection) -> None:
+        """Read the log's format, and find the key of its seals."""
+        found, *key = connection.execute("SELECT * FROM about").fetchone()
+        if found not in FORMATS:
+            raise AuditLogError(f"{self.path} has the format {found!r}, not {FORMAT!r}")
+        self._has_seals = found != FORMATS[0]
+        if not self._has_seals or key[0] is None:
+            self.sealed, self._sealer = "no", None
+            return
+        sealer = Sealer.of_user()
+        ours = sealer is not None and sealer.name == key[0]
+        self.sealed, self._sealer = ("yours", sealer) if ours else ("other", None)
+        if self.writable and not ours:
+            raise AuditLogError(
+                f"{self.path} is sealed with a key that is not yours on this machine, so it cannot "
+                "be continued here; name another file with --log"
+            )
 
     def _end(self) -> tuple[int, bytes]:
         row = self._connection.execute(
@@ -205,8 +238,11 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
             moment = time.time() if when is None else when
             fields = (self._last + 1, moment, kind, agent, episode, step, person)
             digest = _digest(self._digest, (*fields, written), picture)
-            query = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            self._ask(query, (*fields, written, picture, digest), refusal="cannot be written")
+            row: tuple[Any, ...] = (*fields, written, picture, digest)
+            if self._has_seals:
+                row += (None if self._sealer is None else self._sealer.seal(digest),)
+            query = f"INSERT INTO entries VALUES ({', '.join('?' * len(row))})"
+            self._ask(query, row, refusal="cannot be written")
             self._last, self._digest = fields[0], digest
         return Entry(*fields, details, picture is not None)
 
@@ -250,23 +286,46 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         return bytes(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def check(self) -> int:
-        """Return how many entries there are; AuditLogError where one was altered or is missing.
+        """Return how many entries there are; AuditLogAltered where one was altered or is missing.
 
-        A log begins with the start of a server; only one that was just created may be empty.
+        Seals are checked if they were made with this user's key: see `sealed`. A log begins with
+        the start of a server; only one that was just created may be empty.
         """
+        further = "picture, digest, " + ("seal" if self._has_seals else "NULL")
         digest, number = b"", 0
-        for number, row in enumerate(self._rows("picture, digest", page=500), start=1):
+        for number, row in enumerate(self._rows(further, page=500), start=1):
             if row[0] != number or (number == 1 and row[2] != "server-started"):
-                raise AuditLogError(f"{self.path}: entry {number} is missing")
+                raise AuditLogAltered(f"{self.path}: entry {number} is missing")
             digest = _digest(digest, row[:8], row[8])
             if digest != row[9]:
-                raise AuditLogError(
+                raise AuditLogAltered(
                     f"{self.path}: entry {number} was altered after it was written, or one "
                     "before it was"
                 )
+            if self._sealer is not None and not self._sealer.fits(digest, row[10]):
+                raise AuditLogAltered(
+                    f"{self.path}: entry {number} is not sealed with your key: it was altered "
+                    "without that key, or one before it was"
+                )
         if number == 0 and not self.created:
-            raise AuditLogError(f"{self.path}: entry 1 is missing, the log is empty")
+            raise AuditLogAltered(f"{self.path}: entry 1 is missing, the log is empty")
         return number
+
+    def head(self) -> dict[str, Any] | None:
+        """Return what a line about the newest entry says; None while there is no entry."""
+        with self._guard:
+            first = self.digest(1)
+            if first is None:
+                return None
+            number, digest = self._end()
+        return {"log": first.hex(), "entry": number, "digest": digest.hex()}
+
+    def digest(self, entry: int) -> bytes | None:
+        """Return the digest of an entry, which covers all before it; None if there is no such."""
+        if not 0 < entry <= _LARGEST:
+            return None
+        rows = self._ask("SELECT digest FROM entries WHERE id = ?", (entry,))
+        return bytes(rows[0][0]) if rows else None
 
     def _rows(
         self, columns: str, after: int = 0, agent: str | None = None, *, page: int
@@ -314,26 +373,3 @@ def _digest(before: bytes, row: tuple[Any, ...], picture: bytes | None) -> bytes
     if picture is not None:
         hashed.update(hashlib.sha256(picture).digest())
     return hashed.digest()
-
-
-def _hold(path: Path) -> int | None:
-    """Lock out other writers; AuditLogError where there is one."""
-    if not path.parent.is_dir():
-        raise AuditLogError(f"there is no folder {path.parent} for the audit log")
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such lock; SQLite's own still keeps the file whole
-        return None
-    # A separate file: closing a second handle of the database would drop SQLite's own locks.
-    try:
-        handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise AuditLogError(f"the log {path} cannot be written: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise AuditLogError(
-            f"another server writes to {path}; stop it, or name another file with --log"
-        ) from None
-    return handle

@@ -37,14 +37,17 @@ def code_named(
 ) -> list[str]:
     """Return the code that making these parts would run; empty if they are plain.
 
-    Gymnasium ids without a module, 'atari:GAME', 'zoo:NAME' and ONNX files (data) are plain.
-    Whatever a loader imports by name or path, or unpickles, is code.
+    Gymnasium ids without a module and 'atari:GAME' are plain if all their arguments are numbers or
+    booleans: a text may name a file (`xml_file`) or worse. 'zoo:NAME' and ONNX files (data) are
+    plain. Whatever a loader imports by name or path, or unpickles, is code.
     """
     found: list[str] = []
     text = None if environment is None else environment.text
-    if environment is not None and text and ":" in text and not text.startswith("atari:"):
-        given = ", ".join(f"{name}={value!r}" for name, value in environment.arguments.items())
-        found.append(f"{text}({given})")
+    if environment is not None and text:
+        plain = ":" not in text or text.startswith("atari:")
+        if not plain or not all(map(_is_number, environment.arguments.values())):
+            given = ", ".join(f"{name}={value!r}" for name, value in environment.arguments.items())
+            found.append(f"{text}({given})")
     if isinstance(policy, str) and not policy.startswith("zoo:"):
         onnx = Path(policy).suffix.lower() == ".onnx" and not policy.startswith("sb3:")
         found += [] if onnx else [policy]
@@ -52,6 +55,10 @@ def code_named(
     found += [proxy for proxy in named if proxy not in PROXIES]
     # Control characters must not hide anything from whoever reads this on a terminal.
     return [text if text.isprintable() else repr(text) for text in found]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float)
 
 
 def code_in(meta: Mapping[str, Any]) -> list[str]:
@@ -63,12 +70,12 @@ def code_in(meta: Mapping[str, Any]) -> list[str]:
 
 def signature(meta: Mapping[str, Any]) -> str | None:
     """Return this user's signature of a study's entries; None if they name no code, or no key."""
-    return _signed_with(_key(make=True), meta) if code_in(meta) else None
+    return _signed_with(user_key(make=True), meta) if code_in(meta) else None
 
 
 def is_signed(store: Store) -> bool:
     """Return whether this user made the study, and nothing that could run code has changed."""
-    ours, theirs = _signed_with(_key(), _entries(store)), store.meta(SIGNATURE)
+    ours, theirs = _signed_with(user_key(), _entries(store)), store.meta(SIGNATURE)
     if ours is None or not isinstance(theirs, str):
         return False
     return hmac.compare_digest(ours.encode(), theirs.encode())
@@ -93,7 +100,7 @@ def _signed_with(key: bytes | None, meta: Mapping[str, Any]) -> str | None:
     return hmac.new(key, json.dumps(named).encode(), hashlib.sha256).hexdigest()
 
 
-def _key(*, make: bool = False) -> bytes | None:
+def user_key(*, make: bool = False) -> bytes | None:
     """Return the user's key; None if there is none, or none can be made."""
     try:
         # A folder that still begins with ~ has no home to be in: expanduser raises RuntimeError.

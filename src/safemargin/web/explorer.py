@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,18 +15,21 @@ from safemargin.replay.pictures import Camera
 from safemargin.replay.recordings import Recording, Recordings
 from safemargin.replay.whatif import ROLES, WhatIfs
 from safemargin.study.study import Study
+from safemargin.web.access import Access
 from safemargin.web.describe import describe_episode, describe_study, starting_point
-from safemargin.web.entrance import HOSTS, add_page_files, new_app, picture_answer
+from safemargin.web.entrance import HOSTS, add_entrance, new_app, picture_answer
 from safemargin.web.margin_tables import margin_tables
-from safemargin.web.pages import KINDS, page, plotly_script
+from safemargin.web.pages import KINDS, plotly_script
 
 try:
-    from fastapi import FastAPI, HTTPException, Request
+    from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, Response
 except ImportError as error:
     raise MissingExtra("the explorer", extra="web") from error
 
+OPEN = Access("")
+"""No token is needed."""
 PATIENCE = 0.5
 """Seconds that each kind of background work has to finish."""
 
@@ -82,8 +85,12 @@ def create_app(
     episode: str | None = None,
     step: int | None = None,
     hosts: tuple[str, ...] = HOSTS,
+    access: Access = OPEN,
 ) -> FastAPI:
-    """Return the explorer as an application that starts at `episode` and `step`."""
+    """Return the explorer as an application that starts at `episode` and `step`.
+
+    With a page token in `access`, it answers only to browsers that have opened `/?token=…`.
+    """
     plotly_script()  # MissingExtra now, not on the first page
     study.require_trust()
     explorer = _Explorer(study, recordings or Recordings(study))
@@ -98,9 +105,11 @@ def create_app(
     app.state.stop = explorer.stop
     app.state.ended = False
     _add_errors(app)
-    _add_pages(app)
-    _add_study(app, explorer, start)
-    _add_what_ifs(app, explorer)
+    admit = _add_pages(app, access)
+    api = APIRouter(prefix="/api", dependencies=[Depends(admit)])
+    _add_study(api, explorer, start)
+    _add_what_ifs(api, explorer)
+    app.include_router(api)
     explorer.start(*start)
     return app
 
@@ -113,23 +122,21 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"detail": text}, 422)
 
 
-def _add_pages(app: FastAPI) -> None:
-    @app.get("/")
-    def index() -> Response:
-        return Response(page("index.html"), media_type=KINDS[".html"])
+def _add_pages(app: FastAPI, access: Access) -> Callable[[Request], None]:
+    """Serve the page; return the check of everything about the study."""
 
     @app.get("/plotly.js")
     def plotly() -> Response:
         headers = {"Cache-Control": "max-age=86400"}
         return Response(plotly_script(), media_type=KINDS[".js"], headers=headers)
 
-    add_page_files(app)
+    return add_entrance(app, access, "index.html", inline_styles=True)
 
 
-def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> None:
+def _add_study(api: APIRouter, explorer: _Explorer, start: tuple[str, int]) -> None:
     version = secrets.token_hex(4)  # browsers cache pictures; a later server has others
 
-    @app.get("/api/study")
+    @api.get("/study")
     def about() -> dict[str, Any]:
         return {"version": version, **describe_study(explorer.study, explorer.recordings, start)}
 
@@ -139,18 +146,18 @@ def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> Non
     def tables(proxy: str) -> dict[str, Any]:
         return margin_tables(explorer.study, proxy).to_dict()
 
-    @app.get("/api/margins/{proxy}")
+    @api.get("/margins/{proxy}")
     def margins(proxy: str) -> dict[str, Any]:
         if proxy not in explorer.study.proxies:
             raise HTTPException(404, f"the study has no proxy {proxy!r}")
         with fitting:  # once, not once per request
             return tables(proxy)
 
-    @app.get("/api/episodes/{name}")
+    @api.get("/episodes/{name}")
     def episode_of(name: str) -> dict[str, Any]:
         return describe_episode(explorer.recordings, explorer.recording(name))
 
-    @app.get("/api/episodes/{name}/film")
+    @api.get("/episodes/{name}/film")
     def film(name: str) -> dict[str, Any]:
         recording, films = explorer.recording(name), explorer.films
         taken, fault = films.taken(recording)
@@ -162,32 +169,32 @@ def _add_study(app: FastAPI, explorer: _Explorer, start: tuple[str, int]) -> Non
             "action_names": films.action_names,
         }
 
-    @app.get("/api/episodes/{name}/frames/{step}")
+    @api.get("/episodes/{name}/frames/{step}")
     def frame(name: str, step: int) -> Response:
         return picture_answer(explorer.films.picture(explorer.recording(name, step, end=1), step))
 
 
-def _add_what_ifs(app: FastAPI, explorer: _Explorer) -> None:
+def _add_what_ifs(api: APIRouter, explorer: _Explorer) -> None:
     """Add the what-if trials: POST starts them (again), GET reports progress."""
     n_values = explorer.study.settings.n_values
 
-    @app.post("/api/episodes/{name}/steps/{step}/whatif")
+    @api.post("/episodes/{name}/steps/{step}/whatif")
     def ask(name: str, step: int) -> dict[str, Any]:
         return explorer.what_ifs.ask(explorer.recording(name, step), step).to_dict(n_values)
 
-    @app.get("/api/episodes/{name}/steps/{step}/whatif")
+    @api.get("/episodes/{name}/steps/{step}/whatif")
     def asked(name: str, step: int) -> dict[str, Any]:
         return explorer.what_ifs.known(name, step).to_dict(n_values)
 
-    @app.post("/api/episodes/{name}/steps/{step}/whatif/{n}")
+    @api.post("/episodes/{name}/steps/{step}/whatif/{n}")
     def show(name: str, step: int, n: int) -> dict[str, Any]:
         return explorer.what_ifs.show(explorer.what_ifs.known(name, step), n).to_dict()
 
-    @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}")
+    @api.get("/episodes/{name}/steps/{step}/whatif/{n}")
     def shown(name: str, step: int, n: int) -> dict[str, Any]:
         return explorer.what_ifs.known_showing(name, step, n).to_dict()
 
-    @app.get("/api/episodes/{name}/steps/{step}/whatif/{n}/{role}/{frame}")
+    @api.get("/episodes/{name}/steps/{step}/whatif/{n}/{role}/{frame}")
     def trial_frame(name: str, step: int, n: int, role: str, frame: int) -> Response:
         take = explorer.what_ifs.known_showing(name, step, n).takes.get(role)
         if role not in ROLES or take is None or not 0 <= frame < len(take.pictures):

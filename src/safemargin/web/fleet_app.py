@@ -83,7 +83,7 @@ def create_fleet_app(
     @app.websocket("/live")
     async def live(websocket: WebSocket) -> None:
         refused = None
-        if not access.person(websocket.cookies):
+        if not access.person(websocket.headers, websocket.cookies):
             refused = 401, WRONG_PAGE_TOKEN
         elif not same_site(websocket.headers):
             refused = 403, "only this server's own page may watch the fleet\n"

@@ -11,6 +11,9 @@ from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra
 
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""What a server listens on to be reached from everywhere, and where this machine reaches it."""
+
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on the port; InvalidInput if the port is in use."""
@@ -30,9 +33,26 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
-    """Return the address to open in a browser."""
+    """Return the address to open in a browser.
+
+    Where the socket listens on all addresses of this machine, it is one that others can reach.
+    """
     host, port = bound.getsockname()[:2]
+    if host in EVERY_ADDRESS:
+        host = _own_address(bound.family, otherwise=EVERY_ADDRESS[host])
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _own_address(family: socket.AddressFamily, otherwise: str) -> str:
+    """Return the address with which this machine would reach others."""
+    far = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"  # for documentation only
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((far, 9))  # looks for a route, and sends nothing
+            found = str(asking.getsockname()[0])
+    except OSError:
+        return otherwise
+    return otherwise if found.startswith("fe80:") else found  # browsers cannot open these
 
 
 def serve(

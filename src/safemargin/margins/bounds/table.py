@@ -105,6 +105,10 @@ class Bound:
         return result
 
 
+LARGEST_N = 2**63 - 1
+"""The largest number in an array of margins."""
+
+
 def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
     """Return S as a tuple of increasing whole numbers."""
     values = list(n_values)
@@ -113,6 +117,8 @@ def check_n_values(n_values: Sequence[int]) -> tuple[int, ...]:
         raise InvalidInput(
             f"n_values must be increasing whole numbers, starting at 1 or above, got {values}"
         )
+    if values[-1] > LARGEST_N:
+        raise InvalidInput(f"n_values must be at most {LARGEST_N}, got {values[-1]!r:.25}")
     return tuple(int(n) for n in values)
 
 
