@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 import safemargin as sm
 from safemargin.cli import options
+from safemargin.core.text import counted
 from safemargin.errors import InvalidInput
 
 
@@ -269,7 +270,7 @@ def audit(
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.time))
         step = "" if entry.step is None else f"{entry.episode}/{entry.step}"
         print(f"{entry.id:>6}  {when}  {step:>8}  {entry.text}")
-    print(f"{count:,} entries; {CHECKED[opened.sealed]}", file=sys.stderr)
+    print(f"{counted(count, 'entry', 'entries')}; {CHECKED[opened.sealed]}", file=sys.stderr)
     if anchored is not None:
         print(f"{anchor} agrees, up to entry {anchored:,}", file=sys.stderr)
     return options.OK
