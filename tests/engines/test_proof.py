@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.jobs import a_job, episodes_of, keys, worker_pids
-from helpers.studies import create
+from helpers.studies import contents, create
 
+import safemargin as sm
 from safemargin.core.records import Episode
 from safemargin.engines import Engine, Job, LocalEngine, make_engine
 from safemargin.engines.proof import TRIAL_RUNS, TRIAL_STEPS, Proof, Witness, prove
-from safemargin.errors import EngineFault
+from safemargin.errors import EngineFault, StudyMismatch
 from safemargin.policies import load_policy
 from safemargin.policies.proxies import Proxy
 
@@ -240,6 +241,94 @@ def test_an_environment_that_has_changed_since_the_study_was_opened(
         ):
             study.collect(2, 1, engine=where)
         assert study.status().episodes == 0
+
+
+# -- studies resumed ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("where", "workers"), [("local", None), ("processes", 1)])
+def test_a_study_is_resumed_only_by_the_policy_it_was_made_with(
+    namesake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, workers: int | None
+) -> None:
+    policy = load_policy(namesake.policy, kind="logits")
+    paths = [tmp_path / "in one go", tmp_path / "resumed"]
+    with create(paths[0], namesake.make, policy) as study:
+        study.collect(10, 2, engine="local")
+    with create(paths[1], namesake.make, policy) as study:
+        study.collect(5, 2, engine="local")
+    monkeypatch.setenv("NAMESAKE_GAIN", "-1")
+    before = contents(paths[1])
+    for given in (
+        sm.Study.open(paths[1], env=namesake.make, policy=policy),
+        create(paths[1], namesake.make, policy),
+    ):
+        with (
+            given as study,
+            pytest.raises(
+                StudyMismatch,
+                match="the environment or the policy behaves otherwise than when the study in .* "
+                "was made; check environment variables, the working folder, files and the versions "
+                "of libraries, or collect into another folder",
+            ),
+        ):
+            study.collect(10, 2, engine=where, workers=workers)
+    assert contents(paths[1]) == before
+    monkeypatch.delenv("NAMESAKE_GAIN")
+    with sm.Study.open(paths[1], env=namesake.make, policy=policy) as study:
+        study.collect(10, 2, engine=where, workers=workers)
+    assert contents(paths[1]) == contents(paths[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value", "what"),
+    [
+        ("make_distant", "NAMESAKE_LIMIT", "20", "the environment or the policy"),
+        ("make", "NAMESAKE_DOUBT", "1", "the proxy 'doubt'"),
+    ],
+)
+def test_a_study_is_resumed_only_with_its_limits_and_proxies(
+    namesake: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: str,
+    name: str,
+    value: str,
+    what: str,
+) -> None:
+    doubt = Proxy("doubt", namesake.doubt, ("logits",))
+    with create(tmp_path / "study", getattr(namesake, make), proxies=(doubt,)) as study:
+        study.collect(1, 1, engine="local")
+        monkeypatch.setenv(name, value)
+        with pytest.raises(StudyMismatch, match=f"{what} behaves otherwise than when the study in"):
+            study.collect(2, 1, engine="local")
+
+
+def test_a_study_that_knows_no_proof_gets_one(
+    namesake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions kept none, and another version's may be of other trial runs."""
+    policy = load_policy(namesake.policy, kind="logits")
+    with create(tmp_path / "study", namesake.make, policy) as study:
+        study.collect(1, 1, engine="local")
+        made = study.store.meta("proof")
+        for known in (None, {**made, "version": made["version"] + 1, "runs": "other"}):
+            study.store.set_meta("proof", known)
+            study.collect(2, 1, engine="local")
+            assert study.store.meta("proof") == made
+        monkeypatch.setenv("NAMESAKE_GAIN", "-1")
+        with pytest.raises(StudyMismatch, match="behaves otherwise"):
+            study.collect(3, 1, engine="local")
+
+
+def test_labels_are_collected_only_with_the_policy_of_the_study(
+    namesake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_policy(namesake.policy, kind="logits")
+    with create(tmp_path / "study", namesake.make, policy) as study:
+        study.collect(3, 1, engine="local")
+        monkeypatch.setenv("NAMESAKE_GAIN", "-1")
+        with pytest.raises(StudyMismatch, match=f"the study in {study.path} was made"):
+            study.learn(labels=2, engine="local")
 
 
 # -- proofs compared -------------------------------------------------------------------------------

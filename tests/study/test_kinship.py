@@ -14,7 +14,9 @@ def play(seed: int, steps: int = 200) -> np.ndarray:
 def groups(scores: list[np.ndarray], steps: list[int], reach: int, **more: object) -> list[int]:
     games = more.get("games", list(range(len(steps))))
     training = np.array(more.get("training", [False] * len(steps)))
-    return find_kin(scores, steps, games, training, reach).groups.tolist()  # type: ignore[arg-type]
+    found = find_kin(scores, steps, games, training, reach).groups.tolist()  # type: ignore[arg-type]
+    order = list(dict.fromkeys(found))  # which number a group has does not matter
+    return [order.index(group) for group in found]
 
 
 def test_moments_near_one_another_on_a_shared_play_share_a_group() -> None:

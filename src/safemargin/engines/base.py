@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from safemargin.core.records import (
     Array,
@@ -28,6 +28,9 @@ from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import DiagnosisWrong
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy
+
+if TYPE_CHECKING:  # a proof is that of a job
+    from safemargin.engines.proof import Proof
 
 BATCH_SIZE = 8
 """Trials that run in lock-step where one simulator can restore another's snapshots."""
@@ -100,6 +103,9 @@ class Engine(Protocol):
 
     workers: int
     """The most tasks that run at the same time."""
+
+    def proof(self) -> Proof:
+        """Return what the environment and the policy do in the driver, which workers must do."""
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """Yield the pieces of all tasks in the order in which they finish."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from safemargin.engines.base import Job, Piece, Task, Worker
-from safemargin.engines.proof import check_identity
+from safemargin.engines.proof import Proof, check_identity, prove
 
 
 class LocalEngine:
@@ -16,12 +16,21 @@ class LocalEngine:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._worker: Worker | None = None
+        self._proof: Proof | None = None
+
+    def proof(self) -> Proof:
+        """Return what the environment and the policy do in this process."""
+        if self._proof is None:
+            check_identity(self._job)
+            self._proof = prove(self._job)
+        return self._proof
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """Yield the pieces in the order of the tasks."""
         if self._worker is None:
             self._worker = Worker(self._job)
-            check_identity(self._job)
+            if self._proof is None:
+                check_identity(self._job)
         for task in tasks:
             yield from self._worker.run(task)
 

@@ -21,7 +21,7 @@ from typing import IO
 import cloudpickle
 
 from safemargin.engines.base import Job, Piece, Task
-from safemargin.engines.proof import Witness
+from safemargin.engines.proof import Proof, Witness
 from safemargin.engines.tasks import Attempt, TaskQueue
 
 ADVICE = (
@@ -64,6 +64,10 @@ class ProcessEngine:
         self._woken, self._waker = Pipe(duplex=False)
         self._witness = Witness(job, advice=ADVICE)
         self.workers = workers
+
+    def proof(self) -> Proof:
+        """Return what the environment and the policy do in the driver."""
+        return self._witness.own
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """Yield the pieces as they finish."""

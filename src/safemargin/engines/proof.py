@@ -31,6 +31,8 @@ TRIAL_STEPS = 256
 """Steps of all trial runs together."""
 TRIAL_RUNS = 8
 """The most trial runs, however short they are."""
+DIGEST_VERSION = 1
+"""To be raised with any change to the trial runs or their digest: others are not compared."""
 
 
 def _fingerprint(scores: Any, history: Sequence[Any], n: int | None) -> float:
@@ -53,6 +55,25 @@ class Proof:
     """The trial runs: episodes under the policy."""
     surroundings: Surroundings
 
+    def digest(self) -> dict[str, Any]:
+        """Return hashes of the trial runs, to hold against those of another day.
+
+        What the environment does under random actions is left out: its identity says so already.
+        """
+        runs = hashlib.sha256(repr(self.limits).encode())
+        proxies: dict[str, Any] = {}
+        for run in self.runs:
+            runs.update(f"{run.steps} {run.ended}".encode())
+            for part, values in _parts(run).items():
+                own = part in run.proxies and part != OBSERVATION.name
+                hasher = proxies.setdefault(part, hashlib.sha256()) if own else runs
+                hasher.update(f"{values.dtype.str} {values.shape}".encode() + values.tobytes())
+        return {
+            "version": DIGEST_VERSION,
+            "runs": runs.hexdigest(),
+            "proxies": {name: hasher.hexdigest() for name, hasher in proxies.items()},
+        }
+
 
 class Witness:
     """Reads the answers of workers, and compares what they do with what the driver does."""
@@ -63,7 +84,8 @@ class Witness:
         self._advice = advice
 
     @cached_property
-    def _own(self) -> Proof:
+    def own(self) -> Proof:
+        """What the driver's environment and policy do."""
         check_identity(self._job)
         return prove(self._job)
 
@@ -79,9 +101,9 @@ class Witness:
 
     def check(self, proof: Proof, *, worker: str) -> None:
         """Raise EngineFault if a worker runs anything other than the driver."""
-        difference = _difference(self._own, proof)
+        difference = _difference(self.own, proof)
         if difference is not None:
-            reasons = self._own.surroundings.compared_with(proof.surroundings)
+            reasons = self.own.surroundings.compared_with(proof.surroundings)
             raise EngineFault(f"{worker} runs {difference}; {reasons}; {self._advice}")
 
 

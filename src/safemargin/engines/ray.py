@@ -29,7 +29,7 @@ import cloudpickle
 from safemargin.core.version import versions_in_use
 from safemargin.engines.base import Job, Piece, Task, available_cores
 from safemargin.engines.processes import ADVICE
-from safemargin.engines.proof import Witness
+from safemargin.engines.proof import Proof, Witness
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
 from safemargin.errors import EngineFault, InvalidInput, MissingExtra, errors_as
 
@@ -103,6 +103,10 @@ class RayEngine:
         except BaseException:
             self.close()
             raise
+
+    def proof(self) -> Proof:
+        """Return what the environment and the policy do in the driver."""
+        return self._witness.own
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """Yield the pieces as their tasks finish."""

@@ -21,6 +21,7 @@ from safemargin.environments.doctor.diagnosis import corrected
 from safemargin.errors import DiagnosisWrong, InvalidInput
 from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
 from safemargin.study.plays import FewPlays, count_plays, describe_plays
+from safemargin.study.provenance import keep_proof
 from safemargin.study.store import Store
 
 
@@ -47,6 +48,7 @@ def collect(
     while True:
         try:
             with open_engine() as engine:
+                keep_proof(store, engine.proof())
                 store.set_meta("target", {**wanted, "workers": engine.workers})
                 _collect(store, engine, settings, selection_proxy, wanted, progress)
             return

@@ -40,6 +40,7 @@ from safemargin.study.lessons import (
     read_material,
 )
 from safemargin.study.passes import look_at_episodes
+from safemargin.study.provenance import keep_proof
 from safemargin.study.store import Store
 from safemargin.study.tuples import read_tuples
 from safemargin.validation.heldout import HeldOut, hold_out
@@ -124,10 +125,12 @@ def learn(
     with store.writing():
         if lacks_features(store):
             with open_engine(store) as engine:
+                keep_proof(store, engine.proof())
                 add_missing_features(store, engine, progress)
         found = _learn(store, settings, tolerance, confidence, progress)
         if traces and found.recipe is not None:
             with open_engine(store) as engine:
+                keep_proof(store, engine.proof())
                 trace_learned(store, engine, progress)
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from safemargin.core.settings import Settings
+from safemargin.engines.proof import Proof
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.environments.simulator import close_environment
 from safemargin.errors import StudyMismatch
@@ -16,6 +17,9 @@ from safemargin.policies.base import Policy
 from safemargin.policies.loading import NORMALIZED, normalized
 from safemargin.policies.proxies import CRITIC_PROXIES
 from safemargin.study.store import Store
+
+PROOF = "proof"
+"""The entry with the digest of the trial runs, made when a study is first collected."""
 
 
 def describe_policy(policy: Policy, given: Any) -> dict[str, Any]:
@@ -102,3 +106,31 @@ def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
                 f"the study in {store.folder} records the proxies {recorded}, not "
                 f"{meta['proxies']}; use the same, or collect into another folder"
             )
+
+
+def keep_proof(store: Store, proof: Proof) -> None:
+    """Store what environment and policy do, or raise StudyMismatch if they once did otherwise."""
+    if not refuse_other_proof(store, proof):
+        store.set_meta(PROOF, proof.digest())
+
+
+def refuse_other_proof(store: Store, proof: Proof) -> bool:
+    """Raise StudyMismatch if environment or policy did otherwise when the study was collected.
+
+    Return whether the study knows what they did: those by earlier versions do not.
+    """
+    ours, theirs = proof.digest(), store.meta(PROOF)
+    if theirs is None or theirs["version"] != ours["version"]:
+        return False
+    common = ours["proxies"].keys() & theirs["proxies"].keys()  # a script may give others now
+    differing = sorted(name for name in common if ours["proxies"][name] != theirs["proxies"][name])
+    if ours["runs"] != theirs["runs"] or differing:
+        what = "the environment or the policy"
+        if ours["runs"] == theirs["runs"]:
+            what = f"the proxy {', '.join(map(repr, differing))}"
+        raise StudyMismatch(
+            f"{what} behaves otherwise than when the study in {store.folder} was made; check "
+            "environment variables, the working folder, files and the versions of libraries, or "
+            "collect into another folder"
+        )
+    return True

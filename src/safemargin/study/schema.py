@@ -118,6 +118,7 @@ ENTRIES: dict[str, Any] = {
 
 OPTIONAL_ENTRIES: dict[str, Any] = {
     "learned": {"probe": dict, "found": dict, "groups": dict},
+    "proof": {"version": int, "runs": str, "proxies": dict},
     "target": {"natural": int, "spread": int, "workers": int},
     "versions": dict,
     "signature": str | None,

@@ -14,6 +14,7 @@ from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
+from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
 from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
@@ -29,7 +30,7 @@ from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth
 from safemargin.study.learning import Learned, learn
 from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
-from safemargin.study.provenance import refuse_mixing
+from safemargin.study.provenance import refuse_mixing, refuse_other_proof
 from safemargin.study.signing import SIGNATURE, sign_again, signature
 from safemargin.study.status import Status, study_status
 from safemargin.study.store import DATABASE, Store
@@ -229,11 +230,16 @@ class Study:
         """
         check_engine(engine, **on)
         self._enough(None)
+
+        def open_engine(store: Store) -> contextlib.AbstractContextManager[Engine]:
+            if store is not self.store:  # labels, which know only what they were made with
+                refuse_other_proof(self.store, prove(self.job()))
+            job = replace(self._parts, store=store).job(store.settings())
+            return contextlib.closing(make_engine(job, engine, **on))
+
         return learn(
             self.store,
-            lambda store: contextlib.closing(
-                make_engine(replace(self._parts, store=store).job(store.settings()), engine, **on)
-            ),
+            open_engine,
             labels=labels,
             tolerance=tolerance,
             confidence=confidence,
