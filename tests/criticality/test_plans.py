@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
@@ -136,6 +137,8 @@ def test_the_rule_of_three_waits_for_rare_losses() -> None:
     while not plan.rule.stopped:
         plan.rule.add(0.0)
     assert plan.rule.trials == 150
+    # No loss was seen, and one of 10 may still have a chance of ln 20 / 150.
+    assert plan.rule.half_width == pytest.approx(10 * math.log(20) / 150)
     # Small losses need no more than the paper's minimum.
     assert rule_of_three_minimum(Settings(trial_plan="rule-of-three", largest_loss=0.1)) == 10
 

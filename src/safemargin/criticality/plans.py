@@ -21,9 +21,9 @@ from safemargin.core.settings import Settings
 from safemargin.criticality.stopping import (
     BettingRule,
     FixedRule,
+    RareLossRule,
     StoppingRule,
     StudentRule,
-    rule_of_three_minimum,
 )
 from safemargin.policies.actions import Mask, RandomActions
 
@@ -46,7 +46,7 @@ def rule_of(settings: Settings) -> StoppingRule:
     if settings.trial_plan == "anytime":
         return BettingRule(settings)
     if settings.trial_plan == "rule-of-three":
-        return StudentRule(settings, minimum=rule_of_three_minimum(settings))
+        return RareLossRule(settings)
     if settings.trial_plan == "paper":
         return StudentRule(settings)
     assert_never(settings.trial_plan)

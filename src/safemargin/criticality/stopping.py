@@ -78,8 +78,7 @@ class StudentRule(StoppingRule):
     """The paper's rule (§ III-A.3): t_α · stdev* / √N ≤ ε̂_sampling, from N_min trials on.
 
     For rare large losses it may stop too early: after N_min trials that all lost nothing the
-    half-width is 0, and after a few that lost too little it is too narrow. `minimum` raises N_min,
-    which makes this rarer; the half-width stays Student's.
+    half-width is 0, and after a few that lost too little it is too narrow.
     """
 
     def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
@@ -101,6 +100,31 @@ class StudentRule(StoppingRule):
         deviation = math.sqrt(self._squares / (self.trials - 1))
         quantile = student_quantile(self.settings.sampling_confidence, self.trials)
         return quantile * deviation / math.sqrt(self.trials)
+
+
+class RareLossRule(StudentRule):
+    """The paper's rule where a trial can lose R at most: it waits until such losses were seen.
+
+    With confidence α, a loss of R that N trials all missed has at most the chance ln(1/(1−α)) / N. So
+    N_min is raised to ⌈ln(1/(1−α)) · R / ε̂⌉, and the half-width is never below what such a loss
+    adds to the mean.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, minimum=rule_of_three_minimum(settings))
+        self._unseen = math.log(1 / (1 - settings.sampling_confidence)) * (
+            settings.largest_loss or 0.0
+        )
+
+    @property
+    def half_width(self) -> float:
+        """Student's half-width, or R · ln(1/(1−α)) / N if that is larger."""
+        return max(self.students, self._unseen / max(self.trials, 1))
+
+    @property
+    def students(self) -> float:
+        """Student's half-width alone, which earlier versions recorded."""
+        return super().half_width
 
 
 class FixedRule(StudentRule):
@@ -139,8 +163,7 @@ def rule_of_three_minimum(settings: Settings) -> int:
     """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: no loss in this many trials means a mean below ε̂.
 
     If a loss of R has the chance ε̂/R, all of N trials miss it with probability
-    (1 − ε̂/R)^N ≤ exp(−N ε̂/R) = 1 − α. So what is sure is that a loss is seen, and not that the
-    half-width holds: for rare losses it covers a few points less than α.
+    (1 − ε̂/R)^N ≤ exp(−N ε̂/R) = 1 − α.
     """
     if settings.largest_loss is None:
         raise InvalidInput("the rule of three needs largest_loss")

@@ -12,7 +12,7 @@ import numpy as np
 from safemargin.core.records import Floats, Measurement
 from safemargin.core.settings import Settings
 from safemargin.criticality.plans import rule_of
-from safemargin.criticality.stopping import FixedRule, StoppingRule
+from safemargin.criticality.stopping import FixedRule, RareLossRule, StoppingRule
 
 TOLERANCE = 1e-6
 """How far a stored number may lie from the recomputed one, relative to it: other processors and
@@ -59,6 +59,10 @@ def contradiction(measurement: Measurement, settings: Settings) -> str | None:
         half_width = estimate.half_width
         sure = count >= settings.min_trials and 0 < half_width <= settings.sampling_error
         stopped = sure or count >= settings.max_trials
+    if isinstance(rule, RareLossRule) and math.isclose(
+        rule.students, estimate.half_width, rel_tol=TOLERANCE
+    ):
+        half_width = rule.students  # made by an earlier version
     if rule.trials < count or not stopped:
         return f"it has {count} trials, after which plan {settings.trial_plan!r} does not stop"
     # Rounding leaves rests of this size in sums of returns whose true value is 0.
