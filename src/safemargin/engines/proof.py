@@ -54,18 +54,18 @@ class Proof:
     surroundings: Surroundings
 
 
+@dataclass(eq=False)
 class Witness:
     """Reads the answers of workers, and compares what they do with what the driver does."""
 
-    def __init__(self, job: Job, *, advice: str) -> None:
-        """`advice` is what to do if a worker does something else."""
-        self._job = job
-        self._advice = advice
+    job: Job
+    advice: str
+    """What to do if a worker does something else."""
 
     @cached_property
     def _own(self) -> Proof:
-        check_identity(self._job)
-        return prove(self._job)
+        check_identity(self.job)
+        return prove(self.job)
 
     def read(self, answer: bytes, *, worker: str) -> Iterator[Piece]:
         """Yield the piece in a worker's answer, check the proof in it, or raise the error in it."""
@@ -82,7 +82,7 @@ class Witness:
         difference = _difference(self._own, proof)
         if difference is not None:
             reasons = self._own.surroundings.compared_with(proof.surroundings)
-            raise EngineFault(f"{worker} runs {difference}; {reasons}; {self._advice}")
+            raise EngineFault(f"{worker} runs {difference}; {reasons}; {self.advice}")
 
 
 def prove(job: Job) -> Proof:

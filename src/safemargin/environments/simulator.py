@@ -184,19 +184,12 @@ class Simulator(ABC):
             names.append(f"{name} #{again + 1}" if again else name)
         return names
 
-    def opaque(self) -> tuple[str, ...]:
-        """Return the attributes that lead to objects whose state cannot be seen."""
-        return tuple(
-            text for layer in self.layers for text in graph.opaque_attributes(layer, self.layers)
-        )
+    def opaque(self, *, only_unsafe: bool = False) -> tuple[str, ...]:
+        """Return the attributes that lead to objects whose state cannot be seen.
 
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the attributes that lead to native objects a restore could leave dangling."""
-        return tuple(
-            text
-            for layer in self.layers
-            for text in graph.opaque_attributes(layer, self.layers, only_unsafe=True)
-        )
+        With `only_unsafe`, those that lead to native objects a restore could leave dangling.
+        """
+        return tuple(graph.opaque_attributes(self.layers, only_unsafe=only_unsafe))
 
     def close(self) -> None:
         """Close the environment."""

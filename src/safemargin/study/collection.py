@@ -31,8 +31,6 @@ class DiagnosisCorrected(UserWarning):
 def collect(
     store: Store,
     open_engine: Callable[[], AbstractContextManager[Engine]],
-    settings: Settings,
-    selection_proxy: str,
     *,
     natural: int,
     spread: int,
@@ -48,7 +46,7 @@ def collect(
         try:
             with open_engine() as engine:
                 store.set_meta("target", {**wanted, "workers": engine.workers})
-                _collect(store, engine, settings, selection_proxy, wanted, progress)
+                _collect(store, engine, wanted, progress)
             return
         except DiagnosisWrong as wrong:
             diagnosis = corrected(store.meta("diagnosis"), wrong)
@@ -57,25 +55,18 @@ def collect(
             warnings.warn(f"the study in {store.folder}: {text}", DiagnosisCorrected, stacklevel=3)
 
 
-def _collect(
-    store: Store,
-    engine: Engine,
-    settings: Settings,
-    selection_proxy: str,
-    wanted: dict[Phase, int],
-    progress: Progress,
-) -> None:
+def _collect(store: Store, engine: Engine, wanted: dict[Phase, int], progress: Progress) -> None:
     """Go through the three passes; DiagnosisWrong if they show it.
 
     What there is by then, and so the error, does not depend on the engine.
     """
+    settings = store.settings()
     chosen = _run_episodes(store, engine, settings, wanted, progress)
     kept = store.episode_outlines()
     refuse_draws((key for key in store.drew() if key in kept), store.meta("diagnosis"))
     episodes = {phase: map(store.episode, keys) for phase, keys in chosen.items()}
-    store.add_moments(
-        select_moments(episodes["natural"], episodes["spread"], selection_proxy, settings)
-    )
+    proxy = store.meta("selection_proxy")
+    store.add_moments(select_moments(episodes["natural"], episodes["spread"], proxy, settings))
     few_plays = describe_plays(count_plays(store), len(store.moments()))
     if few_plays:  # now, before hours are spent on them
         warnings.warn(few_plays, FewPlays, stacklevel=4)
@@ -156,11 +147,7 @@ def _measure(
     total = len(moments) * len(settings.n_values)
     progress.stage("criticality", total=total, done=total - sum(len(left) for _, left in todo))
     for moment, measurement, seconds in measure_moments(
-        engine,
-        todo,
-        episode_of=store.episode,
-        actions_of=store.actions,
-        keep_features=store.add_features,
+        engine, store, todo, keep_features=store.add_features
     ):
         store.add_measurement(moment, measurement, seconds=seconds)
         progress.advance(measurement.steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from safemargin.core.records import (
     Array,
@@ -17,16 +17,17 @@ from safemargin.core.records import (
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask
 from safemargin.errors import DiagnosisWrong, StudyIncomplete
+from safemargin.study.reading import StoreReader
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
 
 
+@dataclass(eq=False)
 class Episodes:
     """The finished episodes of one phase, game by game, and which of them have a step to select."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.games: dict[int, dict[EpisodeKey, bool]] = {}
-        self.cut = 0
+    settings: Settings
+    games: dict[int, dict[EpisodeKey, bool]] = field(default_factory=dict)
+    cut: int = 0
 
     def add(self, key: EpisodeKey, opening: int, steps: int, cut: bool) -> None:
         """Record an episode; add all lives of a game before asking anything."""
@@ -113,10 +114,9 @@ def select_moments(
 
 def measure_moments(
     engine: Engine,
+    store: StoreReader,
     todo: Iterable[tuple[Moment, tuple[int, ...]]],
     *,
-    episode_of: Callable[[EpisodeKey], Episode],
-    actions_of: Callable[[EpisodeKey], Array],
     keep_features: Callable[[MomentFeatures], object] = lambda features: None,
 ) -> Iterator[tuple[Moment, Measurement, float]]:
     """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds.
@@ -132,17 +132,15 @@ def measure_moments(
             if wrong:
                 return
             started.append(moment)
-            earlier = earlier_lives(moment, actions_of)
-            yield MomentTask(episode_of(moment.episode), moment, n_values, earlier)
+            earlier = earlier_lives(moment, store.actions)
+            yield MomentTask(store.episode(moment.episode), moment, n_values, earlier)
 
     for piece in engine.run(tasks()):
-        if isinstance(piece.result, list):
+        if isinstance(piece.result, list | EpisodeFeatures):
             raise TypeError("a moment task gave episodes")
         if isinstance(piece.result, MomentFeatures):
             keep_features(piece.result)
             continue
-        if isinstance(piece.result, EpisodeFeatures):
-            raise TypeError("a moment task gave the features of an episode")
         moment, found = piece.result
         if isinstance(found, DiagnosisWrong):
             wrong[moment] = found

@@ -162,10 +162,7 @@ class Pilot:
     def _measure(self, engine: Engine, moments: list[Moment], progress: Progress) -> None:
         """Measure the criticality of some moments for every n."""
         for moment, measurement, seconds in measure_moments(
-            engine,
-            ((moment, self.settings.n_values) for moment in moments),
-            episode_of=self.scratch.episode,
-            actions_of=self.scratch.actions,
+            engine, self.scratch, ((moment, self.settings.n_values) for moment in moments)
         ):
             self.scratch.add_measurement(moment, measurement, seconds=seconds)
             progress.advance(measurement.steps)

@@ -113,7 +113,7 @@ def _find_way(
     recorded = None
     if examination.asked_way != "replay":
         report("snapshots")
-        if unsafe := simulator.unsafe():
+        if unsafe := simulator.opaque(only_unsafe=True):
             examination.add(
                 examination.snapshot_failure,
                 f"no snapshot was tried: the layer that leaks is {unsafe[0].partition('.')[0]}, "
