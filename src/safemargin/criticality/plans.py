@@ -7,7 +7,7 @@ perturbation are the first ones of a longer one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import assert_never
@@ -52,25 +52,23 @@ def rule_of(settings: Settings) -> StoppingRule:
     assert_never(settings.trial_plan)
 
 
+@dataclass(eq=False)
 class Planner:
     """Makes the plans of one moment."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        random_actions: RandomActions,
-        keys: tuple[int, ...],
-        *,
-        enumerable: bool,
-    ) -> None:
-        """`keys` identify the moment; `enumerable`: nothing else is random and no mask applies."""
-        self.settings = settings
-        self.width = random_actions.width
-        self.keys = keys
-        space = random_actions.space
-        self.actions = (
-            int(space.n) if enumerable and isinstance(space, gym.spaces.Discrete) else None
-        )
+    settings: Settings
+    random_actions: RandomActions
+    keys: tuple[int, ...]
+    """What identifies the moment."""
+    enumerable: bool = field(kw_only=True)
+    """Whether nothing else is random and no mask applies."""
+
+    def __post_init__(self) -> None:
+        self.width = self.random_actions.width
+        space = self.random_actions.space
+        self.actions: int | None = None
+        if self.enumerable and isinstance(space, gym.spaces.Discrete):
+            self.actions = int(space.n)
 
     def plan(self, n: int) -> Plan:
         """Make the plan for n random actions."""

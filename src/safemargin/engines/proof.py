@@ -23,7 +23,7 @@ from safemargin.engines.base import Job, Piece
 from safemargin.engines.surroundings import Surroundings
 from safemargin.environments import environment_identity, graph, make_simulator
 from safemargin.environments.identity import behaviour
-from safemargin.environments.simulator import close_environment, layers_of
+from safemargin.environments.simulator import layers_of
 from safemargin.errors import EngineFault
 from safemargin.policies.proxies import ALL_KINDS, Proxy
 
@@ -87,8 +87,7 @@ class Witness:
 
 def prove(job: Job) -> Proof:
     """Make the trial runs."""
-    env = job.environment.make()
-    try:
+    with job.environment.opened() as env:
         behaves = hashlib.sha256(b"".join(behaviour(env))).hexdigest()
         limits = tuple(
             layer._max_episode_steps
@@ -104,8 +103,6 @@ def prove(job: Job) -> Proof:
             runner.settings = replace(job.settings, max_episode_steps=longest)
             runs.append(runner.run_episode(EpisodeKey("natural", len(runs))))
             left -= runs[-1].steps
-    finally:
-        close_environment(env)
     return Proof(behaves, limits, tuple(runs), Surroundings.here())
 
 
@@ -113,11 +110,8 @@ def check_identity(job: Job) -> None:
     """Raise EngineFault if this process makes an environment other than the study's."""
     if job.identity is None:
         return
-    env = job.environment.make()
-    try:
+    with job.environment.opened() as env:
         identity = environment_identity(job.environment, env)
-    finally:
-        close_environment(env)
     if identity != job.identity:
         raise EngineFault(
             "this process runs another environment than the study: it behaves differently "

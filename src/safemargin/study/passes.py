@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from safemargin.core.records import (
     Array,
@@ -19,6 +21,8 @@ from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask
 from safemargin.errors import DiagnosisWrong, StudyIncomplete
 from safemargin.study.reading import StoreReader
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
+
+Item = TypeVar("Item")
 
 
 @dataclass(eq=False)
@@ -56,12 +60,8 @@ class Episodes:
 
     def first(self, count: int) -> list[EpisodeKey]:
         """Return the first eligible ones of the games that are known without gaps from number 0."""
-        keys: list[EpisodeKey] = []
-        number = 0
-        while len(keys) < count and number in self.games:
-            keys += self.eligible_in([number])
-            number += 1
-        return keys[:count]
+        known = itertools.takewhile(self.games.__contains__, itertools.count())
+        return self.eligible_in(known)[:count]
 
     def missing(self, count: int) -> Iterator[int]:
         """Yield games to run until there are enough, expecting one eligible life of each."""
@@ -191,3 +191,9 @@ def earlier_lives(moment: Moment, actions_of: Callable[[EpisodeKey], Array]) -> 
     return tuple(
         actions_of(replace(moment.episode, life=life)) for life in range(moment.episode.life)
     )
+
+
+def in_turn(*groups: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items of several groups in turn; those that hold more go on alone."""
+    for items in itertools.zip_longest(*groups):
+        yield from (item for item in items if item is not None)

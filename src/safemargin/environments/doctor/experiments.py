@@ -154,12 +154,10 @@ def compare_all(
     choose: Explorer,
     seeds: Iterator[int],
     generator: np.random.Generator,
-    *,
-    restores: int = 2,
 ) -> list[Divergence | None]:
-    """Compare each point several times, in random order, sometimes after a disturbance."""
+    """Compare each point twice, in random order, sometimes after a disturbance."""
     results: list[Divergence | None] = []
-    for _ in range(restores):
+    for _ in range(2):
         for index in generator.permutation(len(points)):
             if len(results) % 4 == 1:  # not always: a reset can cost more than everything else
                 disturb(simulator, choose, next(seeds), generator)
