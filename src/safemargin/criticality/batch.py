@@ -51,25 +51,21 @@ class _Slot:
     memory: Memory
 
 
+@dataclass(eq=False)
 class TrialBatch:
     """Trials from one point, one in each simulator; a finished trial makes room at once.
 
     Returns depend neither on the batch size nor on the other trials in the batch.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        point: Point,
-        state_index: StateIndex | None = None,
-        simulators: Sequence[Simulator] = (),
-    ) -> None:
-        """Use `simulators` of the runner, or all of them by default."""
-        self._runner = runner
-        self._point = point
-        self._state_index = state_index
-        self._horizon = runner.settings.horizon
-        self._idle = list(simulators or runner.simulators)
+    runner: Runner
+    point: Point
+    state_index: StateIndex | None = None
+    simulators: Sequence[Simulator] = ()
+    """Those of the runner to use; by default all of them."""
+
+    def __post_init__(self) -> None:
+        self._idle = list(self.simulators or self.runner.simulators)
         self._busy: list[_Slot] = []
         self._prefixes: dict[bytes, tuple[Snapshot, list[float]]] = {}
 
@@ -85,10 +81,10 @@ class TrialBatch:
         simulator.restore(snapshot)
         trial.rollout.rewards += rewards
         for _ in rewards:
-            self._runner.skip_draw(trial.streams.policy)
+            self.runner.skip_draw(trial.streams.policy)
         if trial.streams.environment is not None:
             simulator.reseed(trial.streams.environment)
-        slot = _Slot(simulator, trial, self._point.memory)
+        slot = _Slot(simulator, trial, self.point.memory)
         self._busy.append(slot)
         if slot.memory is None:  # the policy need not see the random actions
             self._perturb(slot)
@@ -99,7 +95,7 @@ class TrialBatch:
         """Advance every running trial by one step."""
         asking = [slot for slot in self._busy if not self._joins_earlier(slot)]
         if asking:
-            rows, memories = self._runner.scores(
+            rows, memories = self.runner.scores(
                 [slot.simulator.observation for slot in asking], [slot.memory for slot in asking]
             )
             for slot, row, memory in zip(asking, rows, memories, strict=True):
@@ -108,7 +104,7 @@ class TrialBatch:
                     self._step_at_random(slot)
                 else:
                     generator = slot.trial.streams.policy
-                    self._step(slot, self._runner.choose(row, generator, slot.simulator.mask))
+                    self._step(slot, self.runner.choose(row, generator, slot.simulator.mask))
         self._release([slot for slot in self._busy if slot.trial.rollout.over])
 
     def run(self, trials: Sequence[Trial]) -> None:
@@ -138,9 +134,9 @@ class TrialBatch:
         """Whether the trial has reached a state of an earlier rollout, which it then follows."""
         rollout = slot.trial.rollout
         position, n = len(rollout.rewards), len(slot.trial.uniforms)
-        if self._state_index is None or position < n:
+        if self.state_index is None or position < n:
             return False
-        other = self._state_index.match_or_add(position, slot.simulator, slot.memory, rollout, n)
+        other = self.state_index.match_or_add(position, slot.simulator, slot.memory, rollout, n)
         if other is not None:
             rollout.follow(other)
         return other is not None
@@ -151,7 +147,7 @@ class TrialBatch:
         rollout, n = trial.rollout, len(trial.uniforms)
         stops = [n]
         if simulator.portable and trial.streams.environment is None:
-            shorter = [length for length in self._runner.settings.n_values if length < n]
+            shorter = [length for length in self.runner.settings.n_values if length < n]
             stops = [length for length in shorter if length >= MIN_PREFIX] + stops
         for stop in stops[bisect_right(stops, len(rollout.rewards)) :]:
             while not rollout.finished and len(rollout.rewards) < stop:
@@ -169,13 +165,13 @@ class TrialBatch:
             found = self._prefixes.pop(trial.uniforms.tobytes(), None)
             if found is not None:
                 return found
-        return self._point.snapshot, []
+        return self.point.snapshot, []
 
     def _step_at_random(self, slot: _Slot, *, watched: bool = True) -> None:
         position = len(slot.trial.rollout.rewards)
         uniforms = slot.trial.uniforms[position]
-        self._runner.skip_draw(slot.trial.streams.policy)
-        action = self._runner.random_actions(uniforms, slot.simulator.mask)
+        self.runner.skip_draw(slot.trial.streams.policy)
+        action = self.runner.random_actions(uniforms, slot.simulator.mask)
         self._step(slot, action, watched=watched)
 
     def _step(self, slot: _Slot, action: object, *, watched: bool = True) -> None:
@@ -184,9 +180,9 @@ class TrialBatch:
         rollout = slot.trial.rollout
         rollout.rewards.append(step.reward)
         ended = step.terminated or step.truncated
-        rollout.finished = ended or len(rollout.rewards) >= self._horizon
+        rollout.finished = ended or len(rollout.rewards) >= self.runner.settings.horizon
         if rollout.finished and slot.trial.streams.environment is None:
-            rollout.drew = self._point.drew_in(slot.simulator)
+            rollout.drew = self.point.drew_in(slot.simulator)
 
 
 def action_returns(

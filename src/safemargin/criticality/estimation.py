@@ -65,6 +65,7 @@ class _Series:
         return len(self.trials) - self.rule.trials
 
 
+@dataclass(eq=False)
 class MomentMeasurer:
     """Estimates c*(t, n) for any n at one moment of one recorded episode.
 
@@ -77,30 +78,23 @@ class MomentMeasurer:
     between perturbed and unperturbed, less noisy; each trial still follows the definition.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        episode: Episode,
-        step: int,
-        randomness: Randomness,
-        *,
-        earlier_lives: Sequence[Array] = (),
-        repeat_every_n: bool = False,
-    ) -> None:
-        """`repeat_every_n`: some trials of every n are repeated, not only those of one n."""
+    runner: Runner
+    episode: Episode
+    step: int
+    randomness: Randomness
+    earlier_lives: Sequence[Array] = field(default=(), kw_only=True)
+    repeat_every_n: bool = field(default=False, kw_only=True)
+    """Whether some trials of every n are repeated, not only those of one n."""
+
+    def __post_init__(self) -> None:
+        runner, episode, step, randomness = self.runner, self.episode, self.step, self.randomness
         if randomness.none and episode.cut and step + runner.settings.horizon > episode.steps:
             raise InvalidInput(
                 f"step {step} was not followed for its horizon of {runner.settings.horizon} steps: "
                 f"the episode was cut after {episode.steps}; raise max_episode_steps, or take an "
                 "earlier step"
             )
-        self.runner = runner
         self.settings = runner.settings
-        self.randomness = randomness
-        self.episode = episode
-        self.step = step
-        self.earlier_lives = earlier_lives
-        self.repeat_every_n = repeat_every_n
         self.keys = (*episode.key.stream_keys, step)
         self.overhead = 0
         """Simulator steps outside the trials since the last measurement."""

@@ -7,7 +7,7 @@ perturbation are the first ones of a longer one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import assert_never
@@ -52,33 +52,32 @@ def rule_of(settings: Settings) -> StoppingRule:
     assert_never(settings.trial_plan)
 
 
+@dataclass(eq=False)
 class Planner:
     """Makes the plans of one moment."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        random_actions: RandomActions,
-        keys: tuple[int, ...],
-        *,
-        enumerable: bool,
-        mask: Mask = None,
-    ) -> None:
-        """`keys` identify the moment; `enumerable`: nothing else is random; `mask`: that of now."""
-        self.settings = settings
-        self.width = random_actions.width
-        self.keys = keys
-        space = random_actions.space
+    settings: Settings
+    random_actions: RandomActions
+    keys: tuple[int, ...]
+    """What identifies the moment."""
+    enumerable: bool = field(kw_only=True)
+    """Whether nothing else is random."""
+    mask: Mask = field(default=None, kw_only=True)
+    """The actions that are legal now; None: all are."""
+
+    def __post_init__(self) -> None:
+        self.width = self.random_actions.width
+        space, enumerable = self.random_actions.space, self.enumerable
         self._one_action: Planner | None = None
-        if mask is not None and isinstance(space, gym.spaces.Discrete):
+        if self.mask is not None and isinstance(space, gym.spaces.Discrete):
             # The first action is one of those legal now. Which are legal afterwards is not known
             # beforehand, so longer sequences cannot be listed.
-            legal = RandomActions(gym.spaces.Discrete(int(np.count_nonzero(mask))))
-            self._one_action = Planner(settings, legal, keys, enumerable=enumerable)
+            legal = RandomActions(gym.spaces.Discrete(int(np.count_nonzero(self.mask))))
+            self._one_action = Planner(self.settings, legal, self.keys, enumerable=enumerable)
             enumerable = False
-        self.actions = (
-            int(space.n) if enumerable and isinstance(space, gym.spaces.Discrete) else None
-        )
+        self.actions: int | None = None
+        if enumerable and isinstance(space, gym.spaces.Discrete):
+            self.actions = int(space.n)
 
     def plan(self, n: int) -> Plan:
         """Make the plan for n random actions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,30 +13,22 @@ from safemargin.core.records import Array, Episode
 from safemargin.environments import Simulator, Step
 
 
+@dataclass(eq=False)
 class Replay:
     """One recorded episode, played again in a simulator.
 
     `earlier_lives` are the actions of the lives before the episode's own, in the same game.
     `differs(step)` makes the error to raise where the replay does not give what was recorded.
-    Nobody looks at the observations of the first `unwatched` steps, earlier lives included.
+    Nobody looks at the observations of the next `unwatched` steps, earlier lives included.
     """
 
-    def __init__(
-        self,
-        simulator: Simulator,
-        episode: Episode,
-        earlier_lives: Sequence[Array],
-        differs: Callable[[int], Exception],
-        *,
-        unwatched: float = math.inf,
-    ) -> None:
-        self.simulator = simulator
-        self.episode = episode
-        self.earlier_lives = earlier_lives
-        self.differs = differs
-        self.step = 0
-        """The step of the episode that is played next."""
-        self._unwatched = unwatched
+    simulator: Simulator
+    episode: Episode
+    earlier_lives: Sequence[Array]
+    differs: Callable[[int], Exception]
+    unwatched: float = field(default=math.inf, kw_only=True)
+    step: int = field(default=0, init=False)
+    """The step of the episode that is played next."""
 
     def begin(self) -> Any:
         """Go to the episode's first step, through the lives before it; return its observation."""
@@ -63,8 +56,8 @@ class Replay:
         return taken
 
     def _act(self, action: Any) -> Step:
-        taken = self.simulator.step(native_action(action), watched=self._unwatched <= 0)
-        self._unwatched -= 1
+        taken = self.simulator.step(native_action(action), watched=self.unwatched <= 0)
+        self.unwatched -= 1
         return taken
 
 

@@ -43,6 +43,7 @@ class Point:
         return self.random_state is not None and simulator.random_state() != self.random_state
 
 
+@dataclass(eq=False)
 class Runner:
     """Runs a policy in a simulator, one environment step at a time.
 
@@ -50,22 +51,17 @@ class Runner:
     trials run in all of them at once (see `batch`).
     """
 
-    def __init__(
-        self,
-        simulator: Simulator,
-        policy: Policy,
-        settings: Settings,
-        proxies: Sequence[Proxy] = (),
-        siblings: Sequence[Simulator] = (),
-    ) -> None:
-        self.simulator = simulator
-        self.simulators = (simulator, *siblings)
-        self.policy = policy
-        self.settings = settings
-        self.proxies = tuple(proxies)
-        space = simulator.env.action_space
+    simulator: Simulator
+    policy: Policy
+    settings: Settings
+    proxies: Sequence[Proxy] = ()
+    siblings: Sequence[Simulator] = ()
+
+    def __post_init__(self) -> None:
+        settings, space = self.settings, self.simulator.env.action_space
+        self.simulators = (self.simulator, *self.siblings)
         self.random_actions = RandomActions(space)
-        self.policy_actions = PolicyActions(space, policy.kind, settings)
+        self.policy_actions = PolicyActions(space, self.policy.kind, settings)
         self.no_uniforms = np.empty((0, self.random_actions.width))  # for no random action
         self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
 

@@ -25,6 +25,8 @@ class StoppingRule(ABC):
     def __init__(self, settings: Settings, *, minimum: int | None = None) -> None:
         self.settings = settings
         self.minimum = settings.min_trials if minimum is None else minimum
+        self.most = settings.max_trials
+        """The rule stops at this many trials in any case."""
         self.trials = 0
         self.mean = 0.0
 
@@ -45,12 +47,12 @@ class StoppingRule(ABC):
     @property
     def stopped(self) -> bool:
         """Whether no further trial is needed."""
-        return self.sure or self.trials >= self.settings.max_trials
+        return self.sure or self.trials >= self.most
 
     @property
     def certain(self) -> int:
         """The number of further trials that are needed whatever their losses."""
-        least = min(self.minimum, self.settings.max_trials)
+        least = min(self.minimum, self.most)
         return 0 if self.stopped else max(least - self.trials, 1)
 
     @property
@@ -59,11 +61,11 @@ class StoppingRule(ABC):
 
         The half-width shrinks roughly with the square root of the number of trials.
         """
-        ratio = self.half_width / self.settings.sampling_error
-        if self.stopped or not math.isfinite(ratio):
-            return self.certain
-        further = math.ceil(self.trials * (ratio**2 - 1))
-        return max(self.certain, min(further, self.settings.max_trials - self.trials))
+        certain, possible = self.certain, self.most - self.trials
+        ratio = math.inf if certain >= possible else self.half_width / self.settings.sampling_error
+        if not math.isfinite(ratio):
+            return certain
+        return max(certain, min(math.ceil(self.trials * (ratio**2 - 1)), possible))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -105,8 +107,8 @@ class StudentRule(StoppingRule):
 class RareLossRule(StudentRule):
     """The paper's rule where a trial can lose R at most: it waits until such losses were seen.
 
-    With confidence α, a loss of R that N trials all missed has at most the chance ln(1/(1−α)) / N. So
-    N_min is raised to ⌈ln(1/(1−α)) · R / ε̂⌉, and the half-width is never below what such a loss
+    With confidence α, a loss of R that N trials all missed has at most the chance ln(1/(1−α)) / N.
+    So N_min is raised to ⌈ln(1/(1−α)) · R / ε̂⌉, and the half-width is never below what such a loss
     adds to the mean.
     """
 
@@ -135,28 +137,13 @@ class FixedRule(StudentRule):
     """
 
     def __init__(self, settings: Settings, count: int) -> None:
-        super().__init__(settings)
-        self.count = count
+        super().__init__(settings, minimum=count)
+        self.most = count
 
     @property
     def sure(self) -> bool:
-        """Whether all trials have been taken."""
-        return self.trials >= self.count
-
-    @property
-    def stopped(self) -> bool:
-        """The same as `sure`: there is no early stop and no cap."""
-        return self.sure
-
-    @property
-    def certain(self) -> int:
-        """All remaining trials."""
-        return self.count - self.trials
-
-    @property
-    def likely(self) -> int:
-        """All remaining trials."""
-        return self.certain
+        """Whether all trials have been taken: there is no early stop, and no cap below that."""
+        return self.trials >= self.minimum
 
 
 def rule_of_three_minimum(settings: Settings) -> int:

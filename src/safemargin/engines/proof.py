@@ -23,7 +23,7 @@ from safemargin.engines.base import Job, Piece
 from safemargin.engines.surroundings import Surroundings
 from safemargin.environments import environment_identity, graph, make_simulator
 from safemargin.environments.identity import behaviour
-from safemargin.environments.simulator import close_environment, layers_of
+from safemargin.environments.simulator import layers_of
 from safemargin.errors import EngineFault
 from safemargin.policies.proxies import ALL_KINDS, Proxy
 
@@ -75,19 +75,19 @@ class Proof:
         }
 
 
+@dataclass(eq=False)
 class Witness:
     """Reads the answers of workers, and compares what they do with what the driver does."""
 
-    def __init__(self, job: Job, *, advice: str) -> None:
-        """`advice` is what to do if a worker does something else."""
-        self._job = job
-        self._advice = advice
+    job: Job
+    advice: str
+    """What to do if a worker does something else."""
 
     @cached_property
     def own(self) -> Proof:
         """What the driver's environment and policy do."""
-        check_identity(self._job)
-        return prove(self._job)
+        check_identity(self.job)
+        return prove(self.job)
 
     def read(self, answer: bytes, *, worker: str) -> Iterator[Piece]:
         """Yield the piece in a worker's answer, check the proof in it, or raise the error in it."""
@@ -104,13 +104,12 @@ class Witness:
         difference = _difference(self.own, proof)
         if difference is not None:
             reasons = self.own.surroundings.compared_with(proof.surroundings)
-            raise EngineFault(f"{worker} runs {difference}; {reasons}; {self._advice}")
+            raise EngineFault(f"{worker} runs {difference}; {reasons}; {self.advice}")
 
 
 def prove(job: Job) -> Proof:
     """Make the trial runs."""
-    env = job.environment.make()
-    try:
+    with job.environment.opened() as env:
         behaves = hashlib.sha256(b"".join(behaviour(env))).hexdigest()
         limits = tuple(
             layer._max_episode_steps
@@ -126,8 +125,6 @@ def prove(job: Job) -> Proof:
             runner.settings = replace(job.settings, max_episode_steps=longest)
             runs.append(runner.run_episode(EpisodeKey("natural", len(runs))))
             left -= runs[-1].steps
-    finally:
-        close_environment(env)
     return Proof(behaves, limits, tuple(runs), Surroundings.here())
 
 
@@ -135,11 +132,8 @@ def check_identity(job: Job) -> None:
     """Raise EngineFault if this process makes an environment other than the study's."""
     if job.identity is None:
         return
-    env = job.environment.make()
-    try:
+    with job.environment.opened() as env:
         identity = environment_identity(job.environment, env)
-    finally:
-        close_environment(env)
     if identity != job.identity:
         raise EngineFault(
             "this process runs another environment than the study: it behaves differently "

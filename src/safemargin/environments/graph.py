@@ -153,20 +153,19 @@ def digests(roots: Sequence[Any]) -> list[bytes]:
     ]
 
 
-def opaque_attributes(layer: Any, others: Iterable[Any], *, only_unsafe: bool = False) -> list[str]:
-    """Return 'Layer.attribute (type)' for each attribute that leads to something opaque."""
-    codec = codec_of(type(layer))
-    if not isinstance(codec, PlainObject):
-        return []
-    found = []
-    seen = {id(other) for other in others} | {id(layer)}
-    for name, attribute in codec.content(layer).items():
-        for inner, value in _reachable([attribute], seen):
-            if inner.unsafe if only_unsafe else inner.opaque:
-                kind = qualified_name(type(value))
-                found.append(f"{type(layer).__name__}.{name.strip('.')} ({kind})")
-                break
-    return found
+def opaque_attributes(layers: Sequence[Any], *, only_unsafe: bool) -> Iterator[str]:
+    """Yield 'Layer.attribute (type)' for each attribute that leads to something opaque."""
+    for layer in layers:
+        codec = codec_of(type(layer))
+        if not isinstance(codec, PlainObject):
+            continue
+        seen = set(map(id, layers))
+        for name, attribute in codec.content(layer).items():
+            for inner, value in _reachable([attribute], seen):
+                if inner.unsafe if only_unsafe else inner.opaque:
+                    kind = qualified_name(type(value))
+                    yield f"{type(layer).__name__}.{name.strip('.')} ({kind})"
+                    break
 
 
 def copied(value: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from safemargin.environments.ale import EmulatorState, native_stickiness
 from safemargin.environments.atari import GameStart, OneLife, SignReward
+from safemargin.environments.graph import copied
 from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way, layers_of
 from safemargin.errors import EnvironmentFault, InvalidInput, errors_as
 
@@ -90,7 +91,7 @@ class AtariSimulator(Simulator):
         if not self.game_goes_on:
             raise InvalidInput(f"{self.name}: there is no further life; reset it instead")
         self._goes_on = self.ended = False
-        return self._own_observation()
+        return copied(self.observation)
 
     def step(self, action: Any, *, watched: bool = True) -> Step:
         if self.ended:
@@ -123,7 +124,7 @@ class AtariSimulator(Simulator):
             terminated = terminated or lost
         self.ended = terminated or truncated
         reward = float(np.sign(points)) if stack.sign_reward else points
-        return Step(self._own_observation(), reward, terminated, truncated)
+        return Step(copied(self.observation), reward, terminated, truncated)
 
     def _see(self, watched: bool) -> None:
         """Push the newest frame, or None for an unwatched one, into the stack."""
@@ -136,12 +137,9 @@ class AtariSimulator(Simulator):
             )
         self._frames = (*self._frames[1:], frame)
         self._marks = (*self._marks[1:], None)
+        # There is no observation where steps were not watched.
         known = all(each is not None for each in self._frames)
         self.observation = np.stack(self._frames) if known else None  # type: ignore[arg-type]
-
-    def _own_observation(self) -> Any:
-        """Return a copy for the caller; None where steps were not watched."""
-        return None if self.observation is None else self.observation.copy()
 
     def _save_state(self) -> _Saved:
         return _Saved(

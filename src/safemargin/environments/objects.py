@@ -23,6 +23,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
 from safemargin.environments import codecs
+from safemargin.environments.ale import EmulatorState
 from safemargin.environments.codecs import Codec, Reference, qualified_name
 from safemargin.errors import InvalidInput
 
@@ -158,12 +159,6 @@ class ExtendedContainer(Codec):
         )
 
 
-def _load_ale(cls: type) -> Codec:
-    from safemargin.environments.ale import EmulatorState
-
-    return EmulatorState()
-
-
 def _load_mujoco(cls: type) -> Codec:
     from safemargin.environments.mujoco import SimulationState
 
@@ -179,7 +174,7 @@ def _load_statistics(cls: type) -> Codec:
 
 
 _BY_NAME: dict[str, Callable[[type], Codec]] = {
-    "ale_py._ale_py.ALEInterface": _load_ale,
+    "ale_py._ale_py.ALEInterface": lambda cls: EmulatorState(),
     "ale_py._ale_py.ALEState": lambda cls: codecs.Unhashed(),  # immutable
     "mujoco._structs.MjData": _load_mujoco,
     "mujoco._structs.MjModel": lambda cls: codecs.Model(),

@@ -83,9 +83,7 @@ class Simulator(ABC):
         self.steps = 0
         with errors_as(EnvironmentFault, f"{self.name}: reset(seed={seed}) raised"):
             observation, info = self.env.reset(seed=seed)
-        self.ended = False
-        self._observe(observation, info)
-        return copied(self.observation)
+        return self._begin(observation, info)
 
     @property
     def game_goes_on(self) -> bool:
@@ -96,7 +94,9 @@ class Simulator(ABC):
         """Start the next episode of the same game and return its first observation."""
         if not self.game_goes_on:
             raise InvalidInput(f"{self.name}: there is no further life; reset it instead")
-        observation, info = self.env.reset()
+        return self._begin(*self.env.reset())
+
+    def _begin(self, observation: Any, info: Any) -> Any:
         self.ended = False
         self._observe(observation, info)
         return copied(self.observation)
@@ -184,19 +184,12 @@ class Simulator(ABC):
             names.append(f"{name} #{again + 1}" if again else name)
         return names
 
-    def opaque(self) -> tuple[str, ...]:
-        """Return the attributes that lead to objects whose state cannot be seen."""
-        return tuple(
-            text for layer in self.layers for text in graph.opaque_attributes(layer, self.layers)
-        )
+    def opaque(self, *, only_unsafe: bool = False) -> tuple[str, ...]:
+        """Return the attributes that lead to objects whose state cannot be seen.
 
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the attributes that lead to native objects a restore could leave dangling."""
-        return tuple(
-            text
-            for layer in self.layers
-            for text in graph.opaque_attributes(layer, self.layers, only_unsafe=True)
-        )
+        With `only_unsafe`, those that lead to native objects a restore could leave dangling.
+        """
+        return tuple(graph.opaque_attributes(self.layers, only_unsafe=only_unsafe))
 
     def close(self) -> None:
         """Close the environment."""
@@ -204,9 +197,7 @@ class Simulator(ABC):
 
     def _observe(self, observation: Any, info: Any) -> None:
         if _has_nan(observation):
-            raise EnvironmentFault(
-                f"{self.name}: the observation at step {self.steps} contains NaN"
-            )
+            raise self._fault("the observation", "contains NaN")
         self.observation = copied(observation)
         self.mask = self._read_mask(info)
 
@@ -221,38 +212,31 @@ class Simulator(ABC):
         except (Exception, SystemExit) as error:
             if self.ended:  # it is not needed any more
                 return None
-            raise EnvironmentFault(
-                f"{self.name}: reading the action mask at step {self.steps} raised "
-                f"{describe_error(error)}"
-            ) from error
+            text = f"raised {describe_error(error)}"
+            raise self._fault("reading the action mask", text) from error
         mask.flags.writeable = False  # shared with snapshots
         if self.ended:
             return mask
         space = self.env.action_space
         if isinstance(space, gym.spaces.Discrete) and mask.shape != (space.n,):
-            raise EnvironmentFault(
-                f"{self.name}: the action mask at step {self.steps} has shape {list(mask.shape)}; "
-                f"expected [{space.n}], one entry for each action"
-            )
+            text = f"has shape {list(mask.shape)}; expected [{space.n}], one entry for each action"
+            raise self._fault("the action mask", text)
         if not mask.any():
-            raise EnvironmentFault(
-                f"{self.name}: the action mask at step {self.steps} allows no action at all"
-            )
+            raise self._fault("the action mask", "allows no action at all")
         return mask
 
     def _checked_reward(self, reward: Any) -> float:
         if isinstance(reward, np.ndarray) and reward.size == 1:
             reward = reward.item()
         if not isinstance(reward, (numbers.Real, np.bool_)):
-            raise EnvironmentFault(
-                f"{self.name}: the reward at step {self.steps} is not a number: {reward!r}"
-            )
+            raise self._fault("the reward", f"is not a number: {reward!r}")
         value = float(reward)
         if not math.isfinite(value):
-            raise EnvironmentFault(
-                f"{self.name}: the reward at step {self.steps} is {value}, not a finite number"
-            )
+            raise self._fault("the reward", f"is {value}, not a finite number")
         return value
+
+    def _fault(self, part: str, text: str) -> EnvironmentFault:
+        return EnvironmentFault(f"{self.name}: {part} at step {self.steps} {text}")
 
 
 def close_environment(env: Env) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 
 from safemargin.core.importing import locate
-from safemargin.environments.simulator import Env, require_single
+from safemargin.environments.simulator import Env, close_environment, require_single
 from safemargin.errors import InvalidInput, MissingExtra, did_you_mean, errors_as
 
 _VERSIONED = re.compile(r"-v\d+$")
@@ -97,6 +98,15 @@ class EnvironmentSpec:
             env = self._registered(self.text)
         require_single(env)
         return env  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Env]:
+        """Make an environment for a block of code, and close it afterwards."""
+        env = self.make()
+        try:
+            yield env
+        finally:
+            close_environment(env)
 
     @property
     def identity(self) -> str:

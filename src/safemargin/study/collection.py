@@ -8,18 +8,16 @@ more moments later extends a study; it never changes what is in it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from itertools import zip_longest
 from typing import Any
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
-from safemargin.core.settings import Settings
 from safemargin.engines import Engine
 from safemargin.environments.doctor.diagnosis import corrected
 from safemargin.errors import DiagnosisWrong, InvalidInput
-from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
+from safemargin.study.passes import Episodes, in_turn, measure_moments, run_games, select_moments
 from safemargin.study.plays import FewPlays, count_plays, describe_plays
 from safemargin.study.provenance import keep_proof
 from safemargin.study.store import Store
@@ -32,8 +30,6 @@ class DiagnosisCorrected(UserWarning):
 def collect(
     store: Store,
     open_engine: Callable[[], AbstractContextManager[Engine]],
-    settings: Settings,
-    selection_proxy: str,
     *,
     natural: int,
     spread: int,
@@ -50,7 +46,7 @@ def collect(
             with open_engine() as engine:
                 keep_proof(store, engine.proof())
                 store.set_meta("target", {**wanted, "workers": engine.workers})
-                _collect(store, engine, settings, selection_proxy, wanted, progress)
+                _collect(store, engine, wanted, progress)
             return
         except DiagnosisWrong as wrong:
             diagnosis = corrected(store.meta("diagnosis"), wrong)
@@ -59,29 +55,21 @@ def collect(
             warnings.warn(f"the study in {store.folder}: {text}", DiagnosisCorrected, stacklevel=3)
 
 
-def _collect(
-    store: Store,
-    engine: Engine,
-    settings: Settings,
-    selection_proxy: str,
-    wanted: dict[Phase, int],
-    progress: Progress,
-) -> None:
+def _collect(store: Store, engine: Engine, wanted: dict[Phase, int], progress: Progress) -> None:
     """Go through the three passes; DiagnosisWrong if they show it.
 
     What there is by then, and so the error, does not depend on the engine.
     """
-    chosen = _run_episodes(store, engine, settings, wanted, progress)
+    chosen = _run_episodes(store, engine, wanted, progress)
     kept = store.episode_outlines()
     refuse_draws((key for key in store.drew() if key in kept), store.meta("diagnosis"))
     episodes = {phase: map(store.episode, keys) for phase, keys in chosen.items()}
-    store.add_moments(
-        select_moments(episodes["natural"], episodes["spread"], selection_proxy, settings)
-    )
+    proxy, settings = store.meta("selection_proxy"), store.settings()
+    store.add_moments(select_moments(episodes["natural"], episodes["spread"], proxy, settings))
     few_plays = describe_plays(count_plays(store), len(store.moments()))
     if few_plays:  # now, before hours are spent on them
         warnings.warn(few_plays, FewPlays, stacklevel=4)
-    _measure(store, engine, settings, chosen, progress)
+    _measure(store, engine, chosen, progress)
 
 
 def check_collect(natural: int, spread: int, workers: int | None) -> None:
@@ -95,17 +83,14 @@ def check_collect(natural: int, spread: int, workers: int | None) -> None:
 
 
 def _run_episodes(
-    store: Store,
-    engine: Engine,
-    settings: Settings,
-    wanted: dict[Phase, int],
-    progress: Progress,
+    store: Store, engine: Engine, wanted: dict[Phase, int], progress: Progress
 ) -> dict[Phase, list[EpisodeKey]]:
     """Return the first `wanted` episodes of each phase that have a step to select.
 
     Several workers, or games with several lives, may run a few games too many. Those are dropped
     again, so that what a study holds does not depend on the workers.
     """
+    settings = store.settings()
     phases = {phase: Episodes(settings) for phase in PHASES}
     for key, outline in store.episode_outlines().items():
         phases[key.phase].add(key, *outline)
@@ -140,36 +125,23 @@ def refuse_draws(drew: Iterable[EpisodeKey], diagnosis: Mapping[str, Any]) -> No
 
 
 def _measure(
-    store: Store,
-    engine: Engine,
-    settings: Settings,
-    chosen: dict[Phase, list[EpisodeKey]],
-    progress: Progress,
+    store: Store, engine: Engine, chosen: dict[Phase, list[EpisodeKey]], progress: Progress
 ) -> None:
     """Measure the criticality of every chosen moment for every n."""
+    n_values = store.settings().n_values
     keys = {key for phase in PHASES for key in chosen[phase]}
     moments = [moment for moment in store.moments() if moment.episode in keys]
     finished = store.estimated()
     todo: list[tuple[Moment, tuple[int, ...]]] = []
-    for moment in _interleave(moments):
-        left = tuple(n for n in settings.n_values if (moment.episode, n) not in finished)
+    # Natural and spread moments in turn, so that a study cut short holds both.
+    for moment in in_turn(*([one for one in moments if one.episode.phase == p] for p in PHASES)):
+        left = tuple(n for n in n_values if (moment.episode, n) not in finished)
         if left:
             todo.append((moment, left))
-    total = len(moments) * len(settings.n_values)
+    total = len(moments) * len(n_values)
     progress.stage("criticality", total=total, done=total - sum(len(left) for _, left in todo))
     for moment, measurement, seconds in measure_moments(
-        engine,
-        todo,
-        episode_of=store.episode,
-        actions_of=store.actions,
-        keep_features=store.add_features,
+        engine, store, todo, keep_features=store.add_features
     ):
         store.add_measurement(moment, measurement, seconds=seconds)
         progress.advance(measurement.steps)
-
-
-def _interleave(moments: list[Moment]) -> Iterator[Moment]:
-    """Yield natural and spread moments in turn, so that a study cut short holds both."""
-    by_phase = [[moment for moment in moments if moment.episode.phase == p] for p in PHASES]
-    for pair in zip_longest(*by_phase):
-        yield from (moment for moment in pair if moment is not None)

@@ -50,11 +50,9 @@ def contradiction(measurement: Measurement, settings: Settings) -> str | None:
         FixedRule(settings, count) if estimate.exact or anytime else rule_of(settings),
         measurement.unperturbed - returns,
     )
-    half_width, sure, stopped = (
-        (0.0 if estimate.exact else rule.half_width),
-        rule.sure,
-        rule.stopped,
-    )
+    half_width, sure, stopped = rule.half_width, rule.sure, rule.stopped
+    if estimate.exact:
+        half_width = 0.0
     if anytime:
         half_width = estimate.half_width
         sure = count >= settings.min_trials and 0 < half_width <= settings.sampling_error

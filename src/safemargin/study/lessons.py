@@ -91,14 +91,11 @@ def collect_labels(store: Store, open_engine: OpenEngine, count: int, progress: 
     """Collect labels until there are this many."""
     labels = open_labels(store, make=True)
     assert labels is not None
-    settings = Settings.from_mapping(labels.meta("settings"))
     try:
         with labels.writing():
             collect(
                 labels,
                 lambda: open_engine(labels),
-                settings,
-                str(labels.meta("selection_proxy")),
                 natural=count,
                 spread=0,
                 progress=progress,

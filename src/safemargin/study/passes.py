@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from safemargin.core.records import (
     Array,
@@ -17,16 +19,19 @@ from safemargin.core.records import (
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask
 from safemargin.errors import DiagnosisWrong, StudyIncomplete
+from safemargin.study.reading import StoreReader
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
 
+Item = TypeVar("Item")
 
+
+@dataclass(eq=False)
 class Episodes:
     """The finished episodes of one phase, game by game, and which of them have a step to select."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.games: dict[int, dict[EpisodeKey, bool]] = {}
-        self.cut = 0
+    settings: Settings
+    games: dict[int, dict[EpisodeKey, bool]] = field(default_factory=dict)
+    cut: int = 0
 
     def add(self, key: EpisodeKey, opening: int, steps: int, cut: bool) -> None:
         """Record an episode; add all lives of a game before asking anything."""
@@ -55,12 +60,8 @@ class Episodes:
 
     def first(self, count: int) -> list[EpisodeKey]:
         """Return the first eligible ones of the games that are known without gaps from number 0."""
-        keys: list[EpisodeKey] = []
-        number = 0
-        while len(keys) < count and number in self.games:
-            keys += self.eligible_in([number])
-            number += 1
-        return keys[:count]
+        known = itertools.takewhile(self.games.__contains__, itertools.count())
+        return self.eligible_in(known)[:count]
 
     def missing(self, count: int) -> Iterator[int]:
         """Yield games to run until there are enough, expecting one eligible life of each."""
@@ -113,10 +114,9 @@ def select_moments(
 
 def measure_moments(
     engine: Engine,
+    store: StoreReader,
     todo: Iterable[tuple[Moment, tuple[int, ...]]],
     *,
-    episode_of: Callable[[EpisodeKey], Episode],
-    actions_of: Callable[[EpisodeKey], Array],
     keep_features: Callable[[MomentFeatures], object] = lambda features: None,
 ) -> Iterator[tuple[Moment, Measurement, float]]:
     """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds.
@@ -132,17 +132,15 @@ def measure_moments(
             if wrong:
                 return
             started.append(moment)
-            earlier = earlier_lives(moment, actions_of)
-            yield MomentTask(episode_of(moment.episode), moment, n_values, earlier)
+            earlier = earlier_lives(moment, store.actions)
+            yield MomentTask(store.episode(moment.episode), moment, n_values, earlier)
 
     for piece in engine.run(tasks()):
-        if isinstance(piece.result, list):
+        if isinstance(piece.result, list | EpisodeFeatures):
             raise TypeError("a moment task gave episodes")
         if isinstance(piece.result, MomentFeatures):
             keep_features(piece.result)
             continue
-        if isinstance(piece.result, EpisodeFeatures):
-            raise TypeError("a moment task gave the features of an episode")
         moment, found = piece.result
         if isinstance(found, DiagnosisWrong):
             wrong[moment] = found
@@ -193,3 +191,9 @@ def earlier_lives(moment: Moment, actions_of: Callable[[EpisodeKey], Array]) -> 
     return tuple(
         actions_of(replace(moment.episode, life=life)) for life in range(moment.episode.life)
     )
+
+
+def in_turn(*groups: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items of several groups in turn; those that hold more go on alone."""
+    for items in itertools.zip_longest(*groups):
+        yield from (item for item in items if item is not None)

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
+from dataclasses import dataclass
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
@@ -22,34 +22,29 @@ from safemargin.study.costs import (
     whole_moments,
     without_clock,
 )
-from safemargin.study.passes import Episodes, measure_moments, run_games, select_moments
+from safemargin.study.passes import Episodes, in_turn, measure_moments, run_games, select_moments
 from safemargin.study.store import Store
 
 
+@dataclass(eq=False)
 class Pilot:
     """Runs a few episodes and measures one moment of each, round after round.
 
     Games are taken from all over the study, and moments are selected as in a study.
     """
 
-    def __init__(
-        self,
-        scratch: Store,
-        wanted: Mapping[Phase, int],
-        done: Mapping[Piece, Cost],
-        *,
-        moments: int,
-    ) -> None:
-        """Prepare to measure until the costs of `moments` moments are known.
+    scratch: Store
+    """An empty study like the one that is planned, for the pilot's own pieces."""
+    wanted: Mapping[Phase, int]
+    """Phase → the moments that the study is to have."""
+    done: Mapping[Piece, Cost]
+    """What the study already holds."""
+    moments: int
+    """The pilot measures until it knows the costs of this many moments."""
 
-        The study is to have `wanted` moments of each phase, and already holds `done`; `scratch` is
-        an empty one like it, for the pilot's own pieces.
-        """
-        self.afresh = partial(Pilot, scratch, wanted, done, moments=moments)
-        """Makes another pilot with the same task."""
-        self.scratch = scratch
-        self.settings = settings = scratch.settings()
-        self.done = done
+    def __post_init__(self) -> None:
+        wanted, done = self.wanted, self.done
+        self.settings = settings = self.scratch.settings()
         self.cold: set[EpisodeKey] = set()
         """The episodes of the first round, in which workers load and warm up."""
         self.seconds = self.selection_seconds = 0.0
@@ -59,7 +54,7 @@ class Pilot:
         self.targets = dict.fromkeys(PHASES, 0)
         if any(wanted[phase] > held[phase] for phase in PHASES):
             for phase in PHASES:
-                share = round(moments * wanted[phase] / sum(wanted.values()))
+                share = round(self.moments * wanted[phase] / sum(wanted.values()))
                 self.targets[phase] = max(min(wanted[phase], max(2, share)) - known[phase], 0)
         played = {key.game_keys for key, _ in done}
         self.numbers = {
@@ -83,11 +78,6 @@ class Pilot:
     def measured(self) -> set[EpisodeKey]:
         """The episodes whose moments are measured for every n."""
         return whole_moments(self.scratch.estimated(), self.settings.n_values)
-
-    @property
-    def drew(self) -> list[EpisodeKey]:
-        """The episodes in which the environment drew random numbers."""
-        return self.scratch.drew()
 
     def sample(self) -> dict[Piece, Cost]:
         """Return all costs, without unusual ones where there are enough others."""
@@ -118,12 +108,7 @@ class Pilot:
 
     def _rounds(self, workers: int) -> Iterator[dict[Phase, int]]:
         """Yield the moments of each phase there are after each round: one more for each worker."""
-        turns = [
-            phase
-            for pair in itertools.zip_longest(*([phase] * self.targets[phase] for phase in PHASES))
-            for phase in pair
-            if phase is not None
-        ]
+        turns = list(in_turn(*([phase] * self.targets[phase] for phase in PHASES)))
         size = max(workers, len(PHASES))
         for end in range(size, len(turns) + size, size):
             yield {phase: turns[:end].count(phase) for phase in PHASES}
@@ -162,10 +147,7 @@ class Pilot:
     def _measure(self, engine: Engine, moments: list[Moment], progress: Progress) -> None:
         """Measure the criticality of some moments for every n."""
         for moment, measurement, seconds in measure_moments(
-            engine,
-            ((moment, self.settings.n_values) for moment in moments),
-            episode_of=self.scratch.episode,
-            actions_of=self.scratch.actions,
+            engine, self.scratch, ((moment, self.settings.n_values) for moment in moments)
         ):
             self.scratch.add_measurement(moment, measurement, seconds=seconds)
             progress.advance(measurement.steps)

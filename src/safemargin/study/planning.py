@@ -10,7 +10,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,18 +129,14 @@ def plan_study(
         if existing is not None:
             entries = {name: study.store.meta(name) for name in ENTRIES}
             scratch = stack.enter_context(contextlib.closing(Store.create(temporary, entries)))
-        pilot = Pilot(
-            scratch,
-            wanted,
-            done,
-            moments=max(MOMENTS, workers) if moments is None else moments,
-        )
+        most = max(MOMENTS, workers) if moments is None else moments
+        pilot = Pilot(scratch, wanted, done, most)
         while pilot.todo:
             try:
                 with study.open_engine(engine, **options) as started:
                     workers = started.workers
                     pilot.run(started, seconds=seconds, progress=progress)
-                refuse_draws(pilot.drew, study.diagnosis)
+                refuse_draws(scratch.drew(), study.diagnosis)
                 break
             except DiagnosisWrong as wrong:
                 pilot = _again(study, pilot, wrong, existing)
@@ -156,7 +152,7 @@ def _again(study: Study, pilot: Pilot, wrong: DiagnosisWrong, existing: Path | N
             "everything again, so plan a new one (another -o)"
         ) from None
     study.store.correct_diagnosis(corrected(study.diagnosis, wrong))
-    return pilot.afresh()
+    return replace(pilot)
 
 
 def _cost_plan(

@@ -11,7 +11,6 @@ import gymnasium as gym
 from safemargin.core.settings import Settings
 from safemargin.engines.proof import Proof
 from safemargin.environments import EnvironmentSpec, environment_identity
-from safemargin.environments.simulator import close_environment
 from safemargin.errors import StudyMismatch
 from safemargin.policies.base import Policy
 from safemargin.policies.loading import NORMALIZED, normalized
@@ -58,8 +57,7 @@ def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any
 
     `first_action` is the number of the action that the first score belongs to.
     """
-    env = spec.make()
-    try:
+    with spec.opened() as env:
         policy.check(env)
         space = env.action_space
         return {
@@ -69,8 +67,6 @@ def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any
             "identity": environment_identity(spec, env),
             "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
         }
-    finally:
-        close_environment(env)
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:

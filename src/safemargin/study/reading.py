@@ -151,9 +151,7 @@ class StoreReader:
 
     def fingerprints(self) -> dict[EpisodeKey, str]:
         """Return the fingerprint of every episode; copies of one another share theirs."""
-        rows = self._rows(
-            "SELECT phase, episode, life, fingerprint FROM episodes ORDER BY phase, episode, life"
-        )
+        rows = self._rows("SELECT phase, episode, life, fingerprint FROM episodes ORDER BY 1, 2, 3")
         return {key: fingerprint for key, (fingerprint,) in rows}
 
     def actions(self, key: EpisodeKey) -> Array:
@@ -237,10 +235,8 @@ class StoreReader:
         """Return the hidden layer before each moment that was looked at, [lags, width]."""
         if not self.has_features_table():
             return {}
-        rows = self._query(
-            "SELECT phase, episode, life, hidden FROM moment_features ORDER BY 1, 2, 3"
-        )
-        return {EpisodeKey(*row[:3]): unpack(row[3]) for row in rows}
+        sql = "SELECT phase, episode, life, hidden FROM moment_features ORDER BY 1, 2, 3"
+        return {key: unpack(hidden) for key, (hidden,) in self._rows(sql)}
 
     def looks_at_n(self, proxy: str) -> bool:
         """Return whether a proxy has one value for each n."""
@@ -300,9 +296,8 @@ class StoreReader:
         """Raise StudyCorrupt if the estimates or the moments' proxies differ from the raw data."""
         version = self.version()
         for name in ("", *proxies):
-            if self._proven.get(name) == version:
-                continue
-            if name == LEARNED:  # from models that have not seen the moment, unlike the traces
+            # Learned values come from models that have not seen the moment, unlike the traces.
+            if name == LEARNED or self._proven.get(name) == version:
                 continue
             if name:
                 self._prove_proxy(name)
@@ -331,13 +326,9 @@ class StoreReader:
 
     def measured_moments(self, estimates_per_moment: int) -> dict[str, int]:
         """Return phase → moments that have this many estimates."""
-        return dict(
-            self._query(
-                "SELECT phase, COUNT(*) FROM (SELECT phase FROM estimates "
-                "GROUP BY phase, episode, life HAVING COUNT(*) = ?) GROUP BY phase",
-                estimates_per_moment,
-            )
-        )
+        sql = "SELECT phase, COUNT(*) FROM (SELECT phase FROM estimates "
+        sql += "GROUP BY phase, episode, life HAVING COUNT(*) = ?) GROUP BY phase"
+        return dict(self._query(sql, estimates_per_moment))
 
     def costs(self) -> Iterator[tuple[tuple[EpisodeKey, int], tuple[int, float, int, bool]]]:
         """Yield every piece, (episode, n), with its steps, seconds, trials, and if it was capped.

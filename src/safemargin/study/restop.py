@@ -26,12 +26,7 @@ TRIAL_FIELDS = (
 )
 
 
-def read_under(
-    store: Store,
-    moments: Sequence[EpisodeKey],
-    made_with: Settings,
-    plan: Settings,
-) -> Floats:
+def read_under(store: Store, moments: Sequence[EpisodeKey], plan: Settings) -> Floats:
     """Return the estimates that `plan` would have given, from the trials that the study holds.
 
     They are [moments, n, 3]: criticality, half-width and number of trials of each.
@@ -40,6 +35,7 @@ def read_under(
     """
     if not isinstance(plan, Settings):
         raise InvalidInput(f"plan must be Settings, got {plan!r}")
+    made_with = store.settings()
     for name, value in asdict(plan).items():
         if name not in TRIAL_FIELDS and value not in (
             getattr(made_with, name),

@@ -10,11 +10,14 @@ from typing import Any
 FORMAT = 2
 """The version of the schema, stored as the entry `format` of the table `meta`."""
 
-FEATURES_TABLE = """
-CREATE TABLE moment_features (          -- for learned proxies; see policies.features
-    phase TEXT NOT NULL,
+_EPISODE = """phase TEXT NOT NULL,
     episode INTEGER NOT NULL,
-    life INTEGER NOT NULL,
+    life INTEGER NOT NULL"""
+"""The columns of an episode's key."""
+
+FEATURES_TABLE = f"""
+CREATE TABLE moment_features (          -- for learned proxies; see policies.features
+    {_EPISODE},
     hidden BLOB NOT NULL,               -- [lags, width]
     PRIMARY KEY (phase, episode, life)
 ) WITHOUT ROWID;
@@ -42,33 +45,25 @@ CREATE TABLE episodes (
     PRIMARY KEY (phase, episode, life)
 ) WITHOUT ROWID;
 CREATE TABLE episode_proxies (
-    phase TEXT NOT NULL,
-    episode INTEGER NOT NULL,
-    life INTEGER NOT NULL,
+    {_EPISODE},
     proxy TEXT NOT NULL,
     proxies BLOB NOT NULL,              -- one value per step
     PRIMARY KEY (phase, episode, life, proxy)
 ) WITHOUT ROWID;
 CREATE TABLE moments (
-    phase TEXT NOT NULL,
-    episode INTEGER NOT NULL,
-    life INTEGER NOT NULL,
+    {_EPISODE},
     step INTEGER NOT NULL,
     PRIMARY KEY (phase, episode, life)
 ) WITHOUT ROWID;
 CREATE TABLE moment_proxies (
-    phase TEXT NOT NULL,
-    episode INTEGER NOT NULL,
-    life INTEGER NOT NULL,
+    {_EPISODE},
     proxy TEXT NOT NULL,
     n INTEGER NOT NULL,                 -- 0: the proxy does not depend on n
     value REAL NOT NULL,
     PRIMARY KEY (phase, episode, life, proxy, n)
 ) WITHOUT ROWID;
 CREATE TABLE estimates (
-    phase TEXT NOT NULL,
-    episode INTEGER NOT NULL,
-    life INTEGER NOT NULL,
+    {_EPISODE},
     n INTEGER NOT NULL,
     criticality REAL NOT NULL,
     half_width REAL NOT NULL,
@@ -81,9 +76,7 @@ CREATE TABLE estimates (
     PRIMARY KEY (phase, episode, life, n)
 ) WITHOUT ROWID;
 CREATE TABLE costs (                    -- the only table that differs from run to run
-    phase TEXT NOT NULL,
-    episode INTEGER NOT NULL,
-    life INTEGER NOT NULL,
+    {_EPISODE},
     n INTEGER NOT NULL,                 -- 0: the episode itself
     steps INTEGER NOT NULL,             -- simulator steps
     seconds REAL NOT NULL,              -- of a single worker

@@ -16,11 +16,7 @@ RUNS = 8
 
 
 def single_run_losses(
-    store: Store,
-    moments: Sequence[EpisodeKey],
-    n_values: Sequence[int],
-    *,
-    runs: int = RUNS,
+    store: Store, moments: Sequence[EpisodeKey], n_values: Sequence[int]
 ) -> Floats:
     """Return how far single runs fell below the mean unperturbed return, [moments, runs, n].
 
@@ -28,7 +24,7 @@ def single_run_losses(
     a run is the same trial for every n, and its random actions for a smaller n are the first of
     those for a larger one; if all of a few sequences were taken, runs of different n are unrelated.
     """
-    losses = np.full((len(moments), runs, len(n_values)), np.nan)
+    losses = np.full((len(moments), RUNS, len(n_values)), np.nan)
     rows = {key: row for row, key in enumerate(moments)}
     columns = {n: column for column, n in enumerate(n_values)}
     for key, measurement in store.all_measurements():
@@ -36,7 +32,7 @@ def single_run_losses(
             continue
         returns = measurement.perturbed
         rng = plain_generator(zlib.crc32(f"{key.phase} {key.index} {key.life}".encode()))
-        positions = (np.arange(runs) + rng.random(runs)) / runs
+        positions = (np.arange(RUNS) + rng.random(RUNS)) / RUNS
         chosen = (rng.permutation(positions) * len(returns)).astype(np.int64)
         estimate = measurement.estimate
         losses[rows[key], :, columns[estimate.n]] = estimate.unperturbed - returns[chosen]

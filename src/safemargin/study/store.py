@@ -164,14 +164,15 @@ class Store(StoreReader):
     def set_meta(self, name: str, value: Any) -> None:
         """Set an entry of the table `meta` to a JSON value."""
         with self._transaction():
-            self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
+            self._put(name, value)
+
+    def _put(self, name: str, value: Any) -> None:
+        self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
 
     def correct_diagnosis(self, diagnosis: Mapping[str, Any]) -> None:
         """Replace the diagnosis, and delete all that was measured under the former one."""
         with self._transaction():
-            self._query(
-                "UPDATE meta SET value = ? WHERE name = 'diagnosis'", _dumps(dict(diagnosis))
-            )
+            self._put("diagnosis", dict(diagnosis))
             self._query("DELETE FROM estimates")
             self._query("DELETE FROM costs WHERE n > 0")
 
@@ -185,8 +186,7 @@ class Store(StoreReader):
         with self._transaction():
             if drew and self.meta("diagnosis")["environment_deterministic"]:
                 games = [*self.drew(), episodes[0].key]
-                text = _dumps([(key.phase, key.index) for key in games])
-                self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", DREW, text)
+                self._put(DREW, [(key.phase, key.index) for key in games])
             for episode in episodes:
                 self._add_episode(episode, seconds=seconds / len(episodes))
 
@@ -249,8 +249,8 @@ class Store(StoreReader):
                 self._insert("moment_proxies", *astuple(key), LEARNED, 0, value)
             names = [name for name in self.meta("proxies") if name != LEARNED]
             names += [LEARNED] * (learned is not None)
-            for name, entry in (("proxies", names), (LEARNED, learned)):
-                self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(entry))
+            self._put("proxies", names)
+            self._put(LEARNED, learned)
 
     def add_learned_trace(self, key: EpisodeKey, values: Floats) -> None:
         """Write the learned proxy along one episode, [steps]."""

@@ -201,8 +201,6 @@ class Study:
             collect(
                 self.store,
                 lambda: self.open_engine(engine, **options),
-                self.settings,
-                self.default_proxy,
                 natural=natural,
                 spread=spread,
                 progress=progress or Silence(),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from safemargin.core.records import PHASES
 from safemargin.core.settings import Settings
 from safemargin.margins.bounds.conformal import moments_needed
-from safemargin.study.forecast import Forecast, StageCost
+from safemargin.study.forecast import Forecast
 
 WORTHWHILE = 0.9
 """A change that leaves more than this share of the time is not suggested."""
@@ -48,13 +48,9 @@ def savings(
     return tuple(replace(one, seconds=waiting(one.seconds)) for one in worth)
 
 
-def _measurements(plan: Forecast) -> list[StageCost]:
-    return [stage for stage in plan.stages if stage.n > 0]
-
-
 def _fewer_n(plan: Forecast) -> list[Saving]:
     """Drop the n that takes longest, but never the smallest, whose work others would take over."""
-    stages = _measurements(plan)
+    stages = plan.stages[1:]  # without the episodes
     if len(stages) < 2:
         return []
     dear = max(stages[1:], key=lambda stage: stage.worker_seconds.expected)
@@ -85,7 +81,7 @@ def _fewer_trials(plan: Forecast, settings: Settings) -> list[Saving]:
 def _with_trials(plan: Forecast, fewer: Callable[[float], float]) -> float:
     """Return the seconds of one worker if the mean number of trials were `fewer` of it."""
     seconds = plan.worker_seconds.expected
-    for stage in _measurements(plan):
+    for stage in plan.stages[1:]:
         if stage.pieces:
             trials = stage.trials.expected / stage.pieces
             seconds -= stage.worker_seconds.expected * (1 - fewer(trials) / trials)

@@ -43,7 +43,7 @@ def read_tuples(
     ).reshape(len(whole), len(n_values), 4)
     values = table[:, :, 0]
     if plan is not None:
-        table[:, :, 1:] = read_under(store, keys, settings, plan)
+        table[:, :, 1:] = read_under(store, keys, plan)
     return Tuples(
         phases=np.array([key.phase for key in keys], dtype=np.str_),
         indices=np.array([key.index for key in keys], dtype=np.int64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -17,23 +18,18 @@ from safemargin.environments.ways import make_simulator
 from safemargin.policies.base import Policy
 
 
+@dataclass(eq=False)
 class Examination:
     """What the doctor's checks share, and what they have found out so far."""
 
-    def __init__(
-        self,
-        make_env: Callable[[], gym.Env[Any, Any]],
-        policy: Policy | None,
-        settings: Settings,
-        seed: int,
-        asked_way: Way | None,
-    ) -> None:
-        self.policy = policy
-        self.settings = settings
-        self.seed = seed
-        self.asked_way = asked_way
-        self.generator = stream(seed, Purpose.DOCTOR, 0)
-        self._make_env = make_env
+    make_env: Callable[[], gym.Env[Any, Any]]
+    policy: Policy | None
+    settings: Settings
+    seed: int
+    asked_way: Way | None
+
+    def __post_init__(self) -> None:
+        self.generator = stream(self.seed, Purpose.DOCTOR, 0)
         self._simulators: list[Simulator] = []
         self._findings: list[Finding] = []
         self.name = "the environment"
@@ -64,7 +60,7 @@ class Examination:
 
     def simulator(self, way: Way = "snapshot", *, without: int = 0) -> Simulator:
         """Make a new environment, without this many of its outermost layers."""
-        env = self._make_env()
+        env = self.make_env()
         for _ in range(without):
             env = env.env  # type: ignore[attr-defined]
         simulator = make_simulator(env, way)

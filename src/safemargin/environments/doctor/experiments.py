@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from safemargin.environments import graph
+from safemargin.environments.doctor.exploration import Explorer
 from safemargin.environments.simulator import Simulator, Snapshot
-from safemargin.errors import EnvironmentFault
-
-
-class Chooser(Protocol):
-    """Chooses the next action, given the simulator's current state."""
-
-    memory: Any
-    """What a recurrent policy remembers."""
-
-    def __call__(self, simulator: Simulator) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +46,10 @@ class Divergence:
     """Where a repeated run first differed."""
 
     step: int
-    what: str
-    layers: tuple[str, ...]
+    layers: tuple[str, ...] = ()
     """The layers whose state differed, outermost first."""
-
-    @property
-    def silent(self) -> bool:
-        """Only internal state differed, after a correct restore: a clock, a counter."""
-        return self.what == "state" and self.step > 0
+    silent: bool = False
+    """Only internal state differed, after a correct restore: a clock, a counter."""
 
 
 def take(simulator: Simulator, action: Any, *, layers: bool) -> Outcome:
@@ -74,7 +61,7 @@ def take(simulator: Simulator, action: Any, *, layers: bool) -> Outcome:
     return Outcome(action, seen, simulator.layer_digests() if layers else {})
 
 
-def plain_run(simulator: Simulator, seed: int, choose: Chooser, steps: int) -> Run:
+def plain_run(simulator: Simulator, seed: int, choose: Explorer, steps: int) -> Run:
     """Run without interruption."""
     start = graph.encoded_bytes([simulator.reset(seed), simulator.mask])
     outcomes: list[Outcome] = []
@@ -86,16 +73,16 @@ def plain_run(simulator: Simulator, seed: int, choose: Chooser, steps: int) -> R
 def repeats(simulator: Simulator, run: Run) -> Divergence | None:
     """Reset with the same seed, repeat the actions, and return the first difference, if any."""
     if graph.encoded_bytes([simulator.reset(run.seed), simulator.mask]) != run.start:
-        return Divergence(0, "output", ())
+        return Divergence(0)
     for number, outcome in enumerate(run.outcomes, start=1):
         if simulator.ended or take(simulator, outcome.action, layers=False).seen != outcome.seen:
-            return Divergence(number, "output", ())
+            return Divergence(number)
     return None
 
 
 def record(
     simulator: Simulator,
-    choose: Chooser,
+    choose: Explorer,
     seeds: Iterator[int],
     generator: np.random.Generator,
     *,
@@ -135,23 +122,23 @@ def compare(simulator: Simulator, point: Continuation) -> Divergence | None:
     simulator.restore(point.snapshot)
     layers = simulator.layer_digests()
     if layers != point.layers:
-        return Divergence(0, "state", _differing(layers, point.layers))
+        return Divergence(0, _differing(layers, point.layers))
     if graph.encoded_bytes([simulator.observation]) != point.observation:
-        return Divergence(0, "output", ())
+        return Divergence(0)
     silent: Divergence | None = None
     for number, outcome in enumerate(point.outcomes, start=1):
         if simulator.ended:
-            return Divergence(number, "output", ())
+            return Divergence(number)
         again = take(simulator, outcome.action, layers=True)
         if again.seen != outcome.seen:
-            return Divergence(number, "output", _differing(again.layers, outcome.layers))
+            return Divergence(number, _differing(again.layers, outcome.layers))
         if silent is None and again.layers != outcome.layers:
-            silent = Divergence(number, "state", _differing(again.layers, outcome.layers))
+            silent = Divergence(number, _differing(again.layers, outcome.layers), silent=True)
     return silent
 
 
 def disturb(
-    simulator: Simulator, choose: Chooser, seed: int, generator: np.random.Generator
+    simulator: Simulator, choose: Explorer, seed: int, generator: np.random.Generator
 ) -> None:
     """Play part of another episode, as may happen between a save and its restore."""
     simulator.reset(seed)
@@ -164,15 +151,13 @@ def disturb(
 def compare_all(
     simulator: Simulator,
     points: Sequence[Continuation],
-    choose: Chooser,
+    choose: Explorer,
     seeds: Iterator[int],
     generator: np.random.Generator,
-    *,
-    restores: int = 2,
 ) -> list[Divergence | None]:
-    """Compare each point several times, in random order, sometimes after a disturbance."""
+    """Compare each point twice, in random order, sometimes after a disturbance."""
     results: list[Divergence | None] = []
-    for _ in range(restores):
+    for _ in range(2):
         for index in generator.permutation(len(points)):
             if len(results) % 4 == 1:  # not always: a reset can cost more than everything else
                 disturb(simulator, choose, next(seeds), generator)
@@ -206,7 +191,7 @@ def outputs_after_reseeding(
 
 
 def count_distinct(
-    simulator: Simulator, begin: Callable[[int], None], choose: Chooser, starts: int, steps: int
+    simulator: Simulator, begin: Callable[[int], None], choose: Explorer, starts: int, steps: int
 ) -> int:
     """Count the different episodes; only those with equal beginnings are run to the full length."""
 
@@ -234,30 +219,6 @@ def count_distinct(
             futures.add(run_on(beginning, steps - short))
         distinct += len(futures)
     return distinct
-
-
-def leaking_layer(
-    make_stack: Callable[[int], Simulator],
-    depth: int,
-    choose_for: Callable[[Simulator], Chooser],
-    seeds: Iterator[int],
-    generator: np.random.Generator,
-) -> Simulator | None:
-    """Return the smallest inner part of the stack whose restored runs go wrong.
-
-    `make_stack(i)` makes a new simulator without the i outermost layers.
-    """
-    for outside in range(depth - 1, -1, -1):
-        simulator = make_stack(outside)
-        choose = choose_for(simulator)
-        try:
-            points = record(simulator, choose, seeds, generator, points=10, steps=40)
-            results = compare_all(simulator, points, choose, seeds, generator)
-        except EnvironmentFault:
-            continue  # this part of the stack cannot run alone
-        if any(result is not None and not result.silent for result in results):
-            return simulator
-    return None
 
 
 def _differing(first: dict[str, bytes], second: dict[str, bytes]) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from safemargin.environments.doctor import experiments
 from safemargin.environments.doctor.clock import OFFSETS, clock_set_back, counting_clock
 from safemargin.environments.doctor.diagnosis import DETERMINISTIC
 from safemargin.environments.doctor.examination import Examination
-from safemargin.environments.doctor.experiments import Chooser, Continuation
+from safemargin.environments.doctor.experiments import Continuation
+from safemargin.environments.doctor.exploration import Explorer
 from safemargin.environments.doctor.returns import play_returns
 from safemargin.environments.simulator import Simulator
 from safemargin.errors import EnvironmentFault
@@ -34,7 +35,7 @@ _CLOCK = (
 )
 
 
-def check_resets(examination: Examination, simulator: Simulator, choose: Chooser) -> bool:
+def check_resets(examination: Examination, simulator: Simulator, choose: Explorer) -> bool:
     """Whether reset(seed) followed by the same actions always gives the same run."""
     before = _global_generators()
     runs = [
@@ -96,7 +97,7 @@ def _follows_the_clock(examination: Examination, seed: int) -> bool:
 
 
 def check_policy(
-    examination: Examination, policy: Policy, simulator: Simulator, choose: Chooser
+    examination: Examination, policy: Policy, simulator: Simulator, choose: Explorer
 ) -> None:
     """Find out whether the policy's scores are a function of the observation."""
     simulator.reset(next(examination.seeds()))
