@@ -1,4 +1,4 @@
-"""The only maker of numpy's random generators: (study seed, purpose, keys) → a stream.
+"""The only maker of random generators: (study seed, purpose, keys) → a stream.
 
 Every random choice in a study names its purpose, so that no result depends on how many
 workers there are, in which order they finish, or whether a run was interrupted.
@@ -6,6 +6,8 @@ workers there are, in which order they finish, or whether a run was interrupted.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -44,6 +46,11 @@ def environment_seed(seed: int, *keys: int) -> int:
 def plain_generator(seed: int | None) -> np.random.Generator:
     """Return a generator outside a study's streams; without a seed, different every time."""
     return np.random.default_rng(seed)
+
+
+def plain_uniform(seed: int | None) -> Callable[[], float]:
+    """Return a function that draws one number from [0, 1), ten times as fast as numpy does."""
+    return random.Random(seed).random
 
 
 def hashed_seed(*words: int) -> int:
