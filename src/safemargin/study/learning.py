@@ -98,7 +98,7 @@ def trace_learned(store: Store, engine: Engine, progress: Progress) -> None:
             store.add_learned_trace(key, probe(inputs_along(probe.kind, scores, hidden))[0])
             progress.advance(0)
         return
-    for found in look_at_episodes(engine, todo, episode_of=store.episode, actions_of=store.actions):
+    for found in look_at_episodes(engine, store, todo):
         inputs = inputs_along(probe.kind, store.scores(found.key), found.hidden)
         store.add_learned_trace(found.key, probe(inputs)[0])
         progress.advance(len(found.hidden))

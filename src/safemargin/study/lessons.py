@@ -127,12 +127,11 @@ def add_missing_features(store: Store, engine: Engine, progress: Progress) -> No
     A policy that shows no hidden layer is asked once and never again.
     """
     todo = _without_features(store)
-    first = look_at_moments(engine, todo[:1], episode_of=store.episode, actions_of=store.actions)
-    if not list(first):
+    if not list(look_at_moments(engine, store, todo[:1])):
         store.set_meta("no_features", True)
         return
     progress.stage("features", total=len(todo), done=0)
-    for found in look_at_moments(engine, todo, episode_of=store.episode, actions_of=store.actions):
+    for found in look_at_moments(engine, store, todo):
         store.add_features(found)
         progress.advance(0)
 
