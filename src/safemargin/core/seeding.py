@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What a stream is used for. The values are part of the study format: never renumber them."""
+    """What a stream is used for. The numbers are part of the study format and never change."""
 
     RESET = 1  # the seed an episode's environment is reset with
     OPENING = 2  # length and actions of the random opening

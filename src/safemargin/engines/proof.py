@@ -32,7 +32,7 @@ TRIAL_STEPS = 256
 TRIAL_RUNS = 8
 """The most trial runs, however short they are."""
 DIGEST_VERSION = 1
-"""To be raised with any change to the trial runs or their digest: others are not compared."""
+"""Raise it with any change to the trial runs or their digest; other versions are not compared."""
 
 
 def _fingerprint(scores: Any, history: Sequence[Any], n: int | None) -> float:
@@ -56,7 +56,7 @@ class Proof:
     surroundings: Surroundings
 
     def digest(self) -> dict[str, Any]:
-        """Return hashes of the trial runs, to hold against those of another day.
+        """Return hashes of the trial runs, to compare with those of a later collection.
 
         What the environment does under random actions is left out: its identity says so already.
         """

@@ -48,7 +48,7 @@ KINDS = {
     "action": "{person} acted for {agent}",
     "handed-back": "{agent} acts by itself again",
     "stop-due": "{agent} is to stop as soon as it can be reached",
-    "stopped": "{agent} was told to stop",
+    "stopped": "{agent} was ordered to stop",
     "absent": "{person} is gone, {agent} waits",
 }
 """Every kind of entry, and its sentence."""

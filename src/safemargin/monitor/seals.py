@@ -33,7 +33,7 @@ class Sealer:
     def __init__(self, key: bytes) -> None:
         self._key = hmac.digest(key, b"safemargin audit log", "sha256")
         self.name = hashlib.sha256(b"safemargin audit key" + self._key).hexdigest()[:16]
-        """Tells this key from others, and says nothing about it."""
+        """Identifies the key without revealing anything about it."""
 
     @classmethod
     def of_user(cls, *, make: bool = False) -> Sealer | None:

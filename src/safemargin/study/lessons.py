@@ -108,7 +108,7 @@ def collect_labels(store: Store, open_engine: OpenEngine, count: int, progress: 
 
 
 def lacks_features(store: Store) -> bool:
-    """Whether some measured moments have no features, and it is not known that none can be had."""
+    """Whether some measured moments lack features that the policy may expose."""
     return bool(_without_features(store)) and store.meta("no_features") is None
 
 
@@ -122,9 +122,9 @@ def _without_features(store: Store) -> list[Moment]:
 
 
 def add_missing_features(store: Store, engine: Engine, progress: Progress) -> None:
-    """Look once more at moments that were measured by a version without features.
+    """Record the features of moments that were measured by a version without them.
 
-    A policy that shows no hidden layer is asked once and never again.
+    A policy that exposes no hidden layer is asked only once.
     """
     todo = _without_features(store)
     if not list(look_at_moments(engine, store, todo[:1])):

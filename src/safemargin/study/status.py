@@ -55,7 +55,7 @@ class Status:
     """With the workers of the last `collect`; None until a moment is measured for every n."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 

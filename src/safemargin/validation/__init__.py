@@ -1,8 +1,10 @@
 """Validation: do margins hold on moments that their fit has not seen?
 
 `validating` puts everything together; `heldout` cross-validates a bound; `comparison` tries all
-methods and proxies; `paper_tables` has the paper's Tables I and III; `exchangeability` tests
-whether natural and spread moments follow the same law; `gaps` measures what powers of two miss.
+methods and proxies, and `paired` tests whether two of them differ; `paper_tables` has the paper's
+Tables I and III; `exchangeability` tests whether natural and spread moments follow the same law;
+`gaps` measures what powers of two miss; `defaults` chooses the confidence and the tolerance that
+pages start with.
 """
 
 from __future__ import annotations
