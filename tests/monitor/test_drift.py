@@ -46,8 +46,11 @@ def test_steps_that_hang_together_make_no_false_alarm() -> None:
 
 def test_the_alarm_stays_on() -> None:
     test = DriftTest(summarise(np.arange(100.0)), false_alarms=0.01)
-    while not test.add(1000.0):
-        pass
+    evidence = [test.state.evidence]
+    high = itertools.cycle([95.0, 75.0, 55.0])
+    while not test.add(next(high)):
+        evidence.append(test.state.evidence)
+    assert max(evidence) < 100 <= test.state.evidence  # it goes off at 1 / false_alarms, not later
     after = test.episodes
     assert 3 <= after <= 20
     assert test.add(50.0)
