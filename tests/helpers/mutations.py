@@ -15,7 +15,14 @@ JSON = [
     *(None, True, False, "", "x", "\ud800", "a\nb\x1b[31m", "é" * 300, [], {}, [1], {"a": 1}),
     *(-1, 0, 1, 2, 7, 0.5, -0.5, 2**31, 2**53 + 1, 2**63, -(2**63), 10**30, 1e300, -1e300, 1e-320),
     *([None], [[]], [[1, 2], [3]], [0.5] * 40, "__import__('os').system('true')", "os:abort"),
-    *("/bin/sh:main", "tests/helpers/worlds.py:make_drawn", "CartPole-v1", "learned", "q", "sha256"),
+    *(
+        "/bin/sh:main",
+        "tests/helpers/worlds.py:make_drawn",
+        "CartPole-v1",
+        "learned",
+        "q",
+        "sha256",
+    ),
 ]
 """Values that stand where another belongs."""
 

@@ -10,6 +10,7 @@ import random
 import time
 import traceback
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,9 @@ def documents() -> list[dict[str, Any]]:
     natural = summarise(rng.normal(size=30))
     plain = margins(natural_proxies=natural, environment=environment)
     learned = margins(proxy="learned", natural_proxies=natural, probe=probe(rng))
-    bound = plain.bound
-    looking = type(bound)(
-        **{**vars(bound), "grid": bound.grid + [[0], [1], [2]], "looks_at_n": True}
-    )
-    found = [plain.to_dict(), learned.to_dict(), learned.to_dict(), sm.Margins(looking).to_dict()]
+    grid = np.array([[0.0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]])
+    looking = sm.Margins(replace(plain.bound, grid=grid, looks_at_n=True))
+    found = [plain.to_dict(), learned.to_dict(), learned.to_dict(), looking.to_dict()]
     found += [{**plain.to_dict(), "version": version} for version in (1, 2, 3)]
     return [json.loads(json.dumps(document)) for document in found]
 

@@ -153,7 +153,9 @@ def test_damage_is_one_sentence(whole: bool, tmp_path: Path) -> None:
     count = 10_000 if whole else 1_500
 
     def monitor() -> sm.Monitor:
-        return sm.Monitor(margins(policy={"kind": "q", "identity": "sha256:abc"}), tolerance=0.7, seed=0)
+        return sm.Monitor(
+            margins(policy={"kind": "q", "identity": "sha256:abc"}), tolerance=0.7, seed=0
+        )
 
     async def run(fleet: Fleet, first: int, last: int) -> int:
         wires = Wires(fleet)
