@@ -5,7 +5,8 @@ made of. `collection` runs the `passes`, with `selection` between them, and writ
 all SQL is in `store`, `reading` and `schema`, and `evidence` holds estimates against raw returns.
 `tuples`, `grouping`, `single_runs` and `restop` read arrays for a fit; `status`, `plays` and
 `findings` describe the data; `costs`, `forecast`, `pilot`, `planning` and `suggestions` say what a
-collection will cost; `plot_info` and `plots` draw it, and `export` writes tables.
+collection will cost; `plot_info` and `plots` draw it, and `export` writes tables. `gating` compares
+two studies, and `pytest_plugin` does so in a test.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from safemargin.study.gating import gate as gate
     from safemargin.study.planning import CostPlan as CostPlan
     from safemargin.study.planning import plan_study as plan_study
     from safemargin.study.study import Study as Study
