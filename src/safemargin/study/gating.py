@@ -30,9 +30,13 @@ DIGITS = 7
 """Significant digits that a baseline keeps, so that the file stays small."""
 
 
+Checkpoint = str | os.PathLike[str] | Study | Baseline
+"""A study, its folder, or a file that `Baseline.save` wrote."""
+
+
 def gate(
-    candidate: str | os.PathLike[str] | Study | Baseline,
-    baseline: str | os.PathLike[str] | Study | Baseline,
+    candidate: Checkpoint,
+    baseline: Checkpoint,
     *,
     proxy: str | None = None,
     options: GateOptions | None = None,
@@ -44,13 +48,25 @@ def gate(
     use for their margins (None: the baseline's, else each study's default). Further arguments are
     fields of `GateOptions`, such as `tolerances` and `matters`.
     """
+    return compared(candidate, baseline, proxy=proxy, options=options, **more)[0]
+
+
+def compared(
+    candidate: Checkpoint,
+    baseline: Checkpoint,
+    *,
+    proxy: str | None = None,
+    options: GateOptions | None = None,
+    **more: Any,
+) -> tuple[GateResult, Baseline, Baseline]:
+    """Return what `gate` returns, with what it knew of the old and the new checkpoint."""
     settings = replace(options or GateOptions(), **_plain(more))
     old = read_checkpoint(baseline, proxy)
     new = read_checkpoint(candidate, proxy, like=old)
     natural = min(int(each.natural.sum()) for each in (old, new))
     confidence = settings.confidence or default_confidence(natural)
     call_at = settings.call_at or next((n for n in old.n_values if n >= 2), old.n_values[-1])
-    return compare_checkpoints(
+    result = compare_checkpoints(
         old,
         new,
         tolerances=settings.tolerances or (typical_tolerance(old),),
@@ -58,6 +74,7 @@ def gate(
         call_at=call_at,
         options=settings,
     )
+    return result, old, new
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +99,7 @@ def typical_tolerance(baseline: Baseline) -> float:
 
 
 def read_checkpoint(
-    named: str | os.PathLike[str] | Study | Baseline,
+    named: Checkpoint,
     proxy: str | None = None,
     *,
     like: Baseline | None = None,

@@ -3,9 +3,9 @@
 `validating` puts everything together; `heldout` cross-validates a bound; `comparison` tries all
 methods and proxies; `paper_tables` has the paper's Tables I and III; `exchangeability` tests
 whether natural and spread moments follow the same law; `gaps` measures what powers of two miss.
-`gate` compares two checkpoints: `baseline` is the file that keeps what it knows of one, `comparable`
-refuses what cannot be compared, `checks` says what is compared, `effects` has the statistics, and
-`verdicts` judges.
+`gate` compares two checkpoints: `baseline` is the file that keeps what it knows of one,
+`comparable` refuses what cannot be compared, `checks` says what is compared, `effects` has the
+statistics, and `verdicts` judges.
 """
 
 from __future__ import annotations

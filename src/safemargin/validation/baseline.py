@@ -28,9 +28,9 @@ FORMAT = "safemargin-baseline"
 VERSION = 1
 README = (
     "What `safemargin gate` compares another checkpoint with. 'games' holds, for each natural "
-    "game, its number, the seed it was reset with and its return. 'moments' holds, for each measured "
-    "moment, whether it was drawn as the agent meets it (natural) or spread over proxies, its "
-    "game, life and step, a group that is equal for games that are copies of one another, the "
+    "game, its number, the seed it was reset with and its return. 'moments' holds, for each "
+    "measured moment, whether it was drawn as the agent meets it (natural) or spread over proxies, "
+    "its game, life and step, a group that is equal for games that are copies of one another, the "
     "value of 'proxy', and 'losses', the mean loss of discounted reward after each of 'n_values' "
     "random actions. The file holds only for 'environment' and 'settings'."
 )

@@ -8,7 +8,7 @@ natural moment is drawn with the same random number in both.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -126,6 +126,17 @@ def affordable(old: Side, new: Side, tolerance: float, *, paired: bool) -> Chang
     )
 
 
+def critical(old: Side, new: Side, tolerance: float, call_at: int, *, paired: bool) -> Change:
+    """Compare the share of natural moments that afford fewer than `call_at` random actions.
+
+    These are the decisions at which perfect knowledge would call somebody.
+    """
+    below = [
+        Values((s.affordable(tolerance) < call_at).astype(np.float64), s.units) for s in (old, new)
+    ]
+    return change_of_means(below[0], below[1], paired=paired, span=1.0)
+
+
 def worst(old: Side, new: Side, share: float, *, paired: bool) -> Change:
     """Compare the mean loss, after up to the largest n, over the worst share of moments."""
     old_tail, new_tail = (
@@ -154,7 +165,8 @@ def drift(old: Side, new: Side, *, paired: bool) -> Change:
     change = change_of_means(
         Values(placed[1], old.units), Values(placed[0], new.units), paired=paired, span=1.0
     )
-    return Change(0.0, change.change, *(getattr(change, name) for name in list(vars(change))[2:]))
+    # Each value is placed once in each direction: the sum counts every influence twice.
+    return replace(change, old=0.0, new=change.change, standard_error=2 * change.standard_error)
 
 
 def _placement(of: Side, among: Side) -> Floats:
@@ -168,7 +180,11 @@ def _placement(of: Side, among: Side) -> Floats:
 def called(
     old: Side, new: Side, tolerance: float, call_at: int, confidence: float, *, paired: bool
 ) -> Change:
-    """Compare the share of decisions at which each agent's own margin lies below `call_at`."""
+    """Compare the share of decisions at which each agent's own margin lies below `call_at`.
+
+    Margins are fitted anew without each group of games, so the interval covers what fitting adds:
+    with few moments, that is a lot.
+    """
     statistics = tuple(
         partial(_called_without, side, _fold_of(side), tolerance, call_at, confidence)
         for side in (old, new)

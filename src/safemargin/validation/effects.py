@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal, get_args
 
@@ -104,7 +104,7 @@ def change_from(promise: float, new: Values, *, old: float, span: float) -> Chan
     count = len(np.unique(new.games))
     variance = _variance(new.influences(int(new.games.max()) + 1), count)
     found = _change(promise, new.mean, variance + (span / (count + 2)) ** 2, count - 1, count)
-    return Change(old, *(getattr(found, name) for name in list(vars(found))[1:]))
+    return replace(found, old=old)
 
 
 def change_by_groups(

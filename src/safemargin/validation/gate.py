@@ -198,6 +198,8 @@ def _plan(
         name = f"affordable actions at tolerance {tolerance:g}"
         at = {"tolerance": tolerance, "paired": paired}
         plan.append(ask("affordable", name, "actions", True, checks.affordable, **at))
+        name = f"decisions that afford fewer than {call_at} at tolerance {tolerance:g}"
+        plan.append(ask("critical", name, "share", False, checks.critical, call_at=call_at, **at))
         name = f"decisions with a margin below {call_at} at tolerance {tolerance:g}"
         plan.append(
             ask("called", name, "share", False, checks.called, call_at=call_at, **at, **fitted)

@@ -21,13 +21,15 @@ from safemargin.validation.effects import (
 DEFAULT_MATTERS: dict[str, str | float | None] = {
     "margins": 0.05,
     "affordable": "10%",
-    "called": 0.1,
+    "critical": 0.1,
     "return": "5%",
     "worst": "25%",
+    "called": None,
     "drift": None,
 }
-"""Kind of check → what matters if nobody says: a share of the old value, or a number. A drift of
-the proxy is no harm in itself, so it is judged only if somebody says what matters."""
+"""Kind of check → what matters if nobody says: a share of the old value, or a number. None:
+judged only if somebody says what matters. A drift of the proxy is no harm in itself, and what
+share of decisions is called varies with each fit until there are thousands of moments."""
 
 
 def matter(value: str | float | None, old: float) -> float | None:
