@@ -16,10 +16,11 @@ from typing import Any
 
 from safemargin.cli.options import print_note, serve_page
 from safemargin.cli.watch import CallOptions, PeopleOptions, WatchOptions
+from safemargin.core.text import printable
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import InvalidInput
 from safemargin.margins.lookup import Margins
-from safemargin.monitor.audit import AuditLog, printable
+from safemargin.monitor.audit import AuditLog
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.notifications import Command, Notifier, Webhook
 from safemargin.monitor.seals import ANCHOR_TIMEOUT, Anchor

@@ -9,7 +9,7 @@ arrays, its lock and its errors, and `evidence` checks estimates against raw ret
 validates and compares. `learning` learns a proxy from the `lessons`, whose moments `kinship`
 groups. `status`, `plays`, `rare_losses` and `findings` describe the data; `costs`, `forecast`,
 `pilot`, `planning` and `suggestions` say what a collection will cost; `plot_info` and `plots` draw
-it, and `export` writes tables.
+it, and `export` writes tables. `gating` compares two studies, and `pytest_plugin` does so in a test.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from safemargin.study.gating import gate as gate
     from safemargin.study.planning import CostPlan as CostPlan
     from safemargin.study.planning import plan_study as plan_study
     from safemargin.study.study import Study as Study

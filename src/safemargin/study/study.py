@@ -283,10 +283,8 @@ class Study:
         """
         check_estimand(estimand)
         name = self.default_proxy if proxy is None else proxy
-        if name not in self.proxies:
-            raise InvalidInput(
-                f"the study has no proxy {name!r}; {did_you_mean(name, self.proxies)}"
-            )
+        if name not in (known := self.proxies):
+            raise InvalidInput(f"the study has no proxy {name!r}; {did_you_mean(name, known)}")
         return read_tuples(self.store, self.settings, name, estimand, plan)
 
     def fit(
