@@ -102,13 +102,7 @@ def gate(
             if baseline is not None or save_baseline is None:
                 result = _compare(candidate, baseline, proxy, asked, files)
     except SafemarginError as error:
-        _write_failure(files, str(error))
-        if files.report_only:
-            print(f"safemargin: {error}", file=sys.stderr)
-            return options.OK
-        if isinstance(error, EnvironmentFault):  # whose exit status would read as "worse"
-            raise InvalidInput(str(error)) from error
-        raise
+        return _report_failure(error, files)
     if result is None:
         options.print_written(
             {"baseline": str(save_baseline)}, _given(save_baseline), as_json=as_json
@@ -120,6 +114,17 @@ def gate(
     if files.report_only:
         return options.OK
     return {"passed": options.OK, "worse": options.FINDING}.get(result.verdict, CANNOT_TELL)
+
+
+def _report_failure(error: SafemarginError, files: GateFiles) -> int:
+    """Write why nothing was compared; raise it unless the gate only reports."""
+    _write_failure(files, str(error))
+    if not files.report_only:
+        if isinstance(error, EnvironmentFault):  # whose exit status would read as "worse"
+            raise InvalidInput(str(error)) from error
+        raise error
+    print(f"safemargin: {error}", file=sys.stderr)
+    return options.OK
 
 
 def _save(study: Path, file: Path, proxy: str | None) -> None:

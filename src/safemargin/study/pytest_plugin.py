@@ -26,13 +26,13 @@ def safemargin_gate(pytestconfig: pytest.Config) -> Callable[..., GateResult]:
     The result's `check()` fails the test unless the checkpoint passes; `check(undecided=True)` lets
     a test pass whose data cannot tell yet.
     """
-    import safemargin
+    from safemargin.study.gating import gate
 
     def compare(candidate: Any, baseline: Any, **options: Any) -> GateResult:
         sides = [
             Path(pytestconfig.rootpath, each) if isinstance(each, str | Path) else each
             for each in (candidate, baseline)
         ]
-        return safemargin.gate(*sides, **options)
+        return gate(*sides, **options)
 
     return compare

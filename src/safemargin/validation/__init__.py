@@ -6,7 +6,7 @@ Tables I and III; `exchangeability` tests whether natural and spread moments fol
 `gaps` measures what powers of two miss; `defaults` chooses the confidence and the tolerance that
 pages start with. `gate` compares two checkpoints: `baseline` is the file that keeps what it knows
 of one, `comparable` refuses what cannot be compared, `checks` says what is compared, `effects` has
-the statistics, and `verdicts` judges.
+the statistics, `verdicts` judges, and `gate_files` writes what continuous integration reads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Web pages: the report of a study, its explorer, and the page of a watched fleet.
 
     report, margin_tables       a study as one HTML file; needs no server and no FastAPI
+    gate_report, evolution, drawing
+                                two checkpoints, or many, compared on one page with charts as SVG
     explorer, describe          the explorer: the application and what it sends to its page
     fleet/                      agents, people and who has which agent; knows nothing of HTTP
     fleet_app                   the fleet page as an application, and the way in for agents
