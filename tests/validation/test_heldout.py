@@ -126,6 +126,14 @@ def test_coverage_and_chain_by_hand() -> None:
     assert table[0].held == found.coverage(natural)
 
 
+def test_a_bound_that_falls_with_n_grants_nothing_beyond_the_n_it_fails_at() -> None:
+    once = small()  # the paper's method bounds each n by itself
+    falling = replace(once, upper=np.tile([2.0, 1.0], (5, 1)))
+    assert falling.margins(1.5).tolist() == [0] * 5
+    assert not falling.chain_failures(1.5).any()
+    assert falling.margins(2.0).tolist() == [4] * 5
+
+
 def test_the_runs_of_a_moment_are_one_test() -> None:
     once = small()
     rows = np.repeat(np.arange(5), 3)
