@@ -199,10 +199,10 @@ def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(StudyIncomplete, match="the actions cannot be enumerated"):
             read_regrets(study.store)
     with (
-        sm.Study.create(tmp_path / "c", make_branching, always_first, EXACT, scores="logits") as new,
+        sm.Study.create(tmp_path / "c", make_branching, always_first, EXACT, scores="logits") as s,
         pytest.raises(StudyIncomplete, match="no moment of the study in .* shows a regret"),
     ):
-        read_regrets(new.store)
+        read_regrets(s.store)
 
 
 def test_a_masked_world_with_chance_is_refused(tmp_path: Path) -> None:
