@@ -99,7 +99,7 @@ class Store(StoreReader):
             problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             found = store.meta("format")
         if problems != "ok":
-            raise damaged(folder, problems)
+            raise damaged(folder, problems.splitlines()[-1])  # older SQLite puts a title first
         if found != FORMAT:
             raise StudyError(
                 f"the study in {folder} has format {found}, this safemargin reads {FORMAT}; "
