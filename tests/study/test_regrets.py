@@ -14,7 +14,7 @@ from helpers.worlds import Masked, RiskyRoad, make_branching
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.errors import StudyIncomplete
-from safemargin.study.regrets import captured, read_regrets, summarise_regret
+from safemargin.study.regrets import read_regrets, summarise_regret
 
 EXACT = {"n_values": (1, 2), "gamma": 0.5}
 
@@ -218,12 +218,3 @@ def test_a_masked_world_with_chance_is_refused(tmp_path: Path) -> None:
         study.collect(3, 0, workers=1)
         with pytest.raises(StudyIncomplete, match="which of the actions that the mask allows"):
             read_regrets(study.store)
-
-
-def test_what_a_ranking_captures() -> None:
-    regret = np.array([4.0, 3.0, 2.0, 1.0, 0.0])
-    assert captured(regret, regret, 0.2) == 0.4
-    assert captured(-regret, regret, 0.4) == pytest.approx(0.1)
-    assert captured(np.zeros(5), regret, 0.3) == pytest.approx(0.3)
-    assert captured(regret, regret, 0.3) == pytest.approx((4 + 1.5) / 10)
-    assert captured(np.array([1.0, 1, 0, 0, 0]), regret, 0.2) == pytest.approx(0.35)

@@ -15,9 +15,7 @@ from safemargin.criticality.regret import How, Regret, regret_of
 from safemargin.errors import StudyIncomplete
 from safemargin.policies.actions import RandomActions
 from safemargin.study.store import Store
-
-SHARES = (0.01, 0.05, 0.1)
-"""The shares of decisions that people might look at."""
+from safemargin.validation.capture import SHARES, captured
 
 
 class RegretReader:
@@ -178,23 +176,3 @@ def summarise_regret(store: Store) -> RegretSummary | None:
         if total <= 0
         else {f"{share:g}": captured(regret, regret, share) for share in SHARES},
     )
-
-
-def captured(values: Floats, regret: Floats, share: float) -> float:
-    """Return the share of all regret that lies in the moments with the highest values.
-
-    Exactly `share` of the moments count; of moments with equal values at the limit, each counts in
-    part.
-    """
-    wanted = share * len(values)
-    order = np.argsort(-values, kind="stable")
-    ranked, gains = values[order], regret[order]
-    taken = total = 0.0
-    position = 0
-    while position < len(ranked) and taken < wanted - 1e-12:
-        equal = int(np.searchsorted(-ranked, -ranked[position], side="right")) - position
-        part = min(equal, wanted - taken) / equal
-        total += part * float(gains[position : position + equal].sum())
-        taken += part * equal
-        position += equal
-    return total / float(regret.sum())
