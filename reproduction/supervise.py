@@ -169,7 +169,7 @@ class Supervisor:
         return observation
 
     def _step(self, action: Any) -> tuple[Step, Any]:
-        """Take an action; return its outcome and what is seen next (after a lost game, a new one)."""
+        """Act; return the outcome and what is seen next (after a lost game, a new one)."""
         simulator = self.runner.simulator
         step = simulator.step(action)
         if not (step.terminated or step.truncated):

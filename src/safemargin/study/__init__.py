@@ -9,7 +9,8 @@ arrays, its lock and its errors, and `evidence` checks estimates against raw ret
 validates and compares. `learning` learns a proxy from the `lessons`, whose moments `kinship`
 groups. `status`, `plays`, `rare_losses` and `findings` describe the data; `costs`, `forecast`,
 `pilot`, `planning` and `suggestions` say what a collection will cost; `plot_info` and `plots` draw
-it, and `export` writes tables. `gating` compares two studies, and `pytest_plugin` does so in a test.
+it, and `export` writes tables. `gating` compares two studies, `tracing` several checkpoints, and
+`pytest_plugin` compares in a test.
 """
 
 from __future__ import annotations
