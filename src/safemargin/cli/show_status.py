@@ -51,6 +51,8 @@ def show_status(study: Study, *, as_json: bool) -> None:
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")
     print(f"calibration  {_calibration(status.moments['natural'])}")
+    if status.regret is not None:
+        print(f"regret       {status.regret}")
     print(f"trials       {status.trials:,} in {counted(status.estimates, 'estimate')}")
     if status.without_spread:
         print(

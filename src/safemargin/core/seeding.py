@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     NATURAL_PROXIES = 10  # the decision of each game that drift is measured against, and its ties
     MONITOR = 11  # the live decisions that are compared with them, and their ties
     CRITIC_ACTIONS = 12  # the random actions that critic_advantage compares the agent's own with
+    JITTER = 13  # the slips of an agent while what another first action is worth is measured
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:

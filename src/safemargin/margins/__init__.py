@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from safemargin.margins.bounds.conformal import moments_needed as moments_needed
     from safemargin.margins.fitting import NoBound as NoBound
     from safemargin.margins.fitting import fit_margins as fit_margins
+    from safemargin.margins.learned.ranking import Ranking as Ranking
     from safemargin.margins.lookup import Lookup as Lookup
     from safemargin.margins.lookup import Margins as Margins
     from safemargin.margins.lookup import OutsideRange as OutsideRange

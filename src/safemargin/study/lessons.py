@@ -143,6 +143,7 @@ class Material:
     lessons: Lessons
     natural: npt.NDArray[np.bool_]  # [lessons] natural moments of the study itself
     keys: list[EpisodeKey]  # of the study's own moments
+    label_keys: list[EpisodeKey]  # of its labels, which are a study of their own
     n_values: tuple[int, ...]
     hidden_width: int
 
@@ -205,6 +206,7 @@ def read_material(store: Store, settings: Settings) -> Material:
         ),
         natural=~label & np.array([key.phase == "natural" for key in keys]),
         keys=own.keys,
+        label_keys=keys[len(own.keys) :],
         n_values=settings.n_values,
         hidden_width=widths.pop(),
     )

@@ -55,7 +55,8 @@ def source_text(given: str | Path) -> str:
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
     """Return the environment's entry in a study.
 
-    `first_action` is the number of the action that the first score belongs to.
+    `first_action` is the number of the action that the first score belongs to; `masked` is there
+    where not all actions are always legal.
     """
     with spec.opened() as env:
         policy.check(env)
@@ -66,7 +67,7 @@ def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any
             "spec": spec.to_json(),
             "identity": environment_identity(spec, env),
             "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
-        }
+        } | ({"masked": True} if env.has_wrapper_attr("action_masks") else {})
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:

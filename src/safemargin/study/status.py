@@ -14,6 +14,7 @@ from safemargin.study.forecast import forecast
 from safemargin.study.noise import Noise, measure_noise
 from safemargin.study.plays import count_plays
 from safemargin.study.rare_losses import count_resting_on_few
+from safemargin.study.regrets import RegretSummary, summarise_regret
 from safemargin.study.store import Store
 from safemargin.study.tuples import read_tuples
 
@@ -57,6 +58,8 @@ class Status:
     worker_seconds: float
     seconds_left: float | None
     """With the workers of the last `collect`; None until a moment is measured for every n."""
+    regret: RegretSummary | None
+    """Where the agent itself is wrong, at natural moments; None where that cannot be told."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -81,6 +84,7 @@ def study_status(store: Store, settings: Settings) -> Status:
         moments={phase: measured.get(phase, 0) for phase in PHASES},
         estimates_left=left,
         seconds_left=_seconds_left(store, settings, target) if left else 0.0,
+        regret=summarise_regret(store),
         **totals,
     )
 

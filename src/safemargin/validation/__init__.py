@@ -3,10 +3,11 @@
 `validating` puts everything together; `heldout` cross-validates a bound; `comparison` tries all
 methods and proxies, and `paired` tests whether two of them differ; `paper_tables` has the paper's
 Tables I and III; `exchangeability` tests whether natural and spread moments follow the same law;
-`gaps` measures what powers of two miss; `defaults` chooses the confidence and the tolerance that
-pages start with. `gate` compares two checkpoints: `baseline` is the file that keeps what it knows
-of one, `comparable` refuses what cannot be compared, `checks` says what is compared, `effects` has
-the statistics, `verdicts` judges, and `gate_files` writes what continuous integration reads.
+`gaps` measures what powers of two miss; `capture` judges rankings by the regret they would show;
+`defaults` chooses the confidence and the tolerance that pages start with. `gate` compares two
+checkpoints: `baseline` is the file that keeps what it knows of one, `comparable` refuses what
+cannot be compared, `checks` says what is compared, `effects` has the statistics, `verdicts` judges,
+and `gate_files` writes what continuous integration reads.
 """
 
 from __future__ import annotations

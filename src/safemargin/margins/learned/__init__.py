@@ -4,6 +4,7 @@
 - `models`: ridge regression and a small ensemble of networks, and what they predict.
 - `crossfit`: predictions for moments that a model has not seen.
 - `choosing`: the choice among models, by the margins that their values would grant.
+- `ranking`: a learned ranking of decisions as a file.
 
 To add a model, write a function in `models` that returns its layers (`probe` evaluates affine
 layers with max(0, ·) in between), call it in `fit_networks`, and name it in `RECIPES`; to predict

@@ -25,6 +25,24 @@ Arrays = npt.NDArray[np.float32]
 LEARNED = "learned"
 """The name of a study's learned proxy."""
 
+RANKINGS = {"regret": "learned-regret", "stakes": "learned-stakes"}
+"""Target → the name of what a study has learned of it; these put decisions in order, no more."""
+
+
+def is_learned(proxy: str) -> bool:
+    """Whether the values of a proxy at moments come from models that have not seen them."""
+    return proxy == LEARNED or proxy in RANKINGS.values()
+
+
+def refuse_ranking(proxy: str) -> None:
+    """Raise InvalidInput for a ranking where margins are asked for."""
+    if proxy in RANKINGS.values():
+        raise InvalidInput(
+            f"{proxy} puts decisions in order of the agent's own mistakes, and no margins are "
+            "fitted to that; `simulate-oversight --by` uses it"
+        )
+
+
 MOST_BYTES = 64 * 2**20
 """An array in a file that is larger than this is refused."""
 
