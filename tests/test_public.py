@@ -36,6 +36,7 @@ def test_names() -> None:
         "Tuples",
         "examine",
         "fit_margins",
+        "gate",
         "load_policy",
         "oversee",
         "plan_study",
