@@ -1,7 +1,7 @@
 """Build reproduction/README.md and its figures from the stored studies: make reproduce.
 
-Nothing is simulated. The page's text stands in page.md; what is in {{double braces}} there is
-filled in by the function of that name in tables.py, supervision.py or figures.py.
+Nothing is simulated. The page's text is in page.md; {{double braces}} there are filled in by the
+function of that name in tables.py, supervision.py, regret.py or figures.py.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import time
 from pathlib import Path
 
 import figures
+import regret
 import supervision
 import tables
 from stored import Refused, stored_studies
 
 HERE = Path(__file__).parent
-MODULES = (tables, supervision, figures)
+MODULES = (tables, supervision, regret, figures)
 NOTE = "<!-- Built by `make reproduce` from page.md and studies/. Do not edit. -->\n\n"
 
 
 def build_page(template: str, studies: tables.Studies) -> str:
-    """The page with every table filled in."""
+    """Return the page with every table filled in."""
 
     def fill(found: re.Match[str]) -> str:
         name = found[1]

@@ -147,7 +147,6 @@ def repeatable_regret(studies: Mapping[str, StoredStudy]) -> str:
     for agent in AGENTS:
         found = studies[agent].beside(REPEATABLE, "decisions") if agent in studies else None
         if found is None:
-            rows.append([agent, *[MISSING] * 6])
             continue
         regret, judged, chosen = (_column(found, name) for name in ("regret", "judged", "chosen"))
         games = _column(found, "game").astype(np.int64)

@@ -1,4 +1,4 @@
-"""What code may read besides its arguments: where two processes differ, it may act differently."""
+"""What code may read besides its arguments, and in what two processes differ there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Surroundings:
 
     @classmethod
     def here(cls) -> Surroundings:
-        """Return those of this process."""
+        """Return the surroundings of this process."""
         return cls(
             folder=_folder(),
             processor=_processor(),

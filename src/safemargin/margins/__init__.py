@@ -2,7 +2,8 @@
 
 `lookup` (with `file` and `natural_proxies`) needs numpy only and loads no fitting code. `fitting`
 makes margins; `methods` lists the methods by name; `bounds` has one module per method and says how
-to add one; `density` is the paper's kernel density.
+to add one; `density` is the paper's kernel density. `learned` holds the models behind learned
+proxies and says how to add one.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def trace_learned(
             store.add_trace(key, proxy, probe(inputs_along(probe.kind, scores, hidden))[0])
             progress.advance(0)
         return
-    for found in look_at_episodes(engine, todo, episode_of=store.episode, actions_of=store.actions):
+    for found in look_at_episodes(engine, store, todo):
         also(found.key, found.hidden)
         inputs = inputs_along(probe.kind, store.scores(found.key), found.hidden)
         store.add_trace(found.key, proxy, probe(inputs)[0])

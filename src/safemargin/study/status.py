@@ -11,10 +11,12 @@ from safemargin.core.settings import Settings
 from safemargin.errors import StudyIncomplete
 from safemargin.study.costs import read_costs, representative
 from safemargin.study.forecast import forecast
+from safemargin.study.noise import Noise, measure_noise
 from safemargin.study.plays import count_plays
 from safemargin.study.rare_losses import count_resting_on_few
 from safemargin.study.regrets import RegretSummary, summarise_regret
 from safemargin.study.store import Store
+from safemargin.study.tuples import read_tuples
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Status:
     """Sampled estimates whose trials lost different amounts."""
     resting_on_few: int
     """Those of them whose spread a few trials make (see `rare_losses`)."""
+    noise: Noise | None
+    """The noise of the trials in a bound on the default proxy; None for too few moments."""
     capped: int
     """Estimates that reached `max_trials` before they were precise enough."""
     simulator_steps: int
@@ -58,7 +62,7 @@ class Status:
     """Where the agent itself is wrong, at natural moments; None where that cannot be told."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
@@ -75,6 +79,7 @@ def study_status(store: Store, settings: Settings) -> Status:
         wanted=wanted,
         plays=count_plays(store),
         spread=spread,
+        noise=measure_noise(store, read_tuples(store, settings, store.meta("selection_proxy"))),
         resting_on_few=resting_on_few,
         moments={phase: measured.get(phase, 0) for phase in PHASES},
         estimates_left=left,

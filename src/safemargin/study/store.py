@@ -230,7 +230,7 @@ class Store(StoreReader):
                         self._insert("moment_proxies", *key, name, n, value)
 
     def add_features(self, features: MomentFeatures) -> None:
-        """Write what the policy's network made of a moment."""
+        """Write the policy's hidden layer at a moment."""
         with self._transaction():
             if not self.has_features_table():  # a study made by an earlier version
                 self._query(FEATURES_TABLE)

@@ -280,12 +280,10 @@ class Study:
         are recomputed as if other settings had stopped the trials.
         """
         check_estimand(estimand)
-        name = proxy or self.default_proxy
+        name = self.default_proxy if proxy is None else proxy
         refuse_ranking(name)
-        if name not in self.proxies:
-            raise InvalidInput(
-                f"the study has no proxy {name!r}; {did_you_mean(name, self.proxies)}"
-            )
+        if name not in (known := self.proxies):
+            raise InvalidInput(f"the study has no proxy {name!r}; {did_you_mean(name, known)}")
         return read_tuples(self.store, self.settings, name, estimand, plan)
 
     def fit(

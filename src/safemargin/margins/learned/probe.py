@@ -112,6 +112,11 @@ class Probe:
         return predict(self.networks, coordinates), distance > self.farthest
 
     @property
+    def inputs(self) -> int:
+        """The number of inputs at each moment."""
+        return len(self.view.mean)
+
+    @property
     def identity(self) -> str:
         """A hash of everything that decides the value."""
         view = self.view
@@ -204,7 +209,8 @@ def _check_shapes(view: View, networks: Sequence[Sequence[Layer]]) -> None:
 
 def _packed(array: Arrays) -> dict[str, Any]:
     """Return an array as JSON; in half precision where that loses nothing."""
-    half = array.astype(np.float16)
+    with np.errstate(over="ignore"):  # too large for half precision: infinite, so not equal
+        half = array.astype(np.float16)
     whole = half if np.array_equal(half.astype(np.float32), array) else array
     little = np.ascontiguousarray(whole, whole.dtype.newbyteorder("<"))
     return {
