@@ -308,3 +308,15 @@ def make_risky_road() -> RiskyRoad:
 
 def make_dark_road() -> RiskyRoad:
     return RiskyRoad(visible=False)
+
+
+class WrongRoad(RiskyRoad):
+    """A road on which the careful agent is wrong where the risk is high: action 1 earns it."""
+
+    def step(self, action: int) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, (-reward if self.risk > 0.5 else reward), *rest
+
+
+def make_wrong_road() -> WrongRoad:
+    return WrongRoad()

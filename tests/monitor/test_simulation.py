@@ -36,8 +36,7 @@ def test_calling_is_what_a_monitor_does() -> None:
 def past_episode(found: list[int], **changes: Any) -> PastEpisode:
     values: dict[str, Any] = {
         "fingerprint": "",
-        "terminated": False,
-        "setbacks": np.array([], dtype=np.int64),
+        "failures": np.array([], dtype=np.int64),
         "moment": None,
         "losses": None,
     }
@@ -47,9 +46,10 @@ def past_episode(found: list[int], **changes: Any) -> PastEpisode:
 def test_a_row_by_hand() -> None:
     """Two episodes of six decisions; calls below 1 end at 2."""
     episodes = [
-        past_episode([4, 0, 1, 2, 4, 4], terminated=True, setbacks=np.array([0, 2]), moment=1,
+        past_episode([4, 0, 1, 2, 4, 4], failures=np.array([0, 2, 5]), moment=1,
                      losses=np.array([3.0, 9.0])),
-        past_episode([4, 4, 4, 4, 0, 0], terminated=True, moment=0, losses=np.array([1.0, 9.0])),
+        past_episode([4, 4, 4, 4, 0, 0], failures=np.array([5]), moment=0,
+                     losses=np.array([1.0, 9.0])),
     ]  # fmt: skip
     row = attention_row(episodes, 0, 0.5, (1, 2), 0, 2, 3600.0, 3)
     assert (row.call_at, row.release_at) == (1, 2)
@@ -57,15 +57,13 @@ def test_a_row_by_hand() -> None:
     assert row.calls == 2
     assert row.calls_per_hour == 2 / 12 * 3600 * 3
     assert row.mean_length == 2
-    assert row.ends is not None
-    assert (row.ends.share.count, row.ends.share.tested) == (1, 2)
-    assert row.ends.by_chance == 5 / 12  # decisions 1, 2, 3 and 4, 5
-    assert row.lead == 1
-    assert row.setbacks is not None
-    assert (row.setbacks.share.count, row.setbacks.share.tested) == (1, 2)
+    assert row.failures is not None
+    assert (row.failures.share.count, row.failures.share.tested) == (2, 4)
+    assert row.failures.by_chance == 5 / 12  # decisions 1, 2, 3 and 4, 5
+    assert row.lead == 1  # the failures at 2 and 5, in calls that began at 1 and 4
     assert row.measured_loss == 3 / 4
     silent = attention_row([past_episode([4, 4])], 0, 0.5, (1, 2), 0, 2, 3600.0, 1)
-    assert silent.ends is silent.setbacks is silent.lead is silent.measured_loss is None
+    assert silent.failures is silent.lead is silent.measured_loss is None
     assert silent.mean_length is None
     assert within_budget([row], 0.5, 0.3) is None
     assert within_budget([row], 0.5, 0.4) is row
@@ -86,8 +84,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_study_in_hindsight(study: Path) -> None:
     with sm.Study.open(study) as opened:
         found = sm.simulate_oversight(
-            opened, budget=0.5, tolerances=[0.2, 5.0], confidence=0.8, rate=10, agents=2
-        )
+            opened, budget=0.5, tolerances=[0.2, 5.0], confidence=0.8, rate=10, agents=2,
+            fail="terminated",
+        )  # fmt: skip
         monitored = opened.fit(0.8)
     assert found.held_out
     assert monitored.natural_proxies is not None
@@ -100,8 +99,8 @@ def test_a_study_in_hindsight(study: Path) -> None:
     for few, many in zip(lenient, strict, strict=True):
         assert few.called <= many.called
     for row in found.rows:
-        assert row.ends is not None
-        assert row.ends.share.tested == found.episodes
+        assert row.failures is not None
+        assert row.failures.share.tested == found.episodes
         assert row.calls_per_hour == pytest.approx(row.calls / found.decisions * 36_000 * 2)
     for rows, choice in zip((strict, lenient), found.choices, strict=True):
         allowed = [row for row in rows if row.called <= 0.5]
@@ -172,10 +171,10 @@ def test_tables_are_printed_without_loading_matplotlib() -> None:
     assert found.stdout == "False\n"
 
 
-def test_a_picture_without_ends_or_setbacks(study: Path) -> None:
+def test_a_picture_without_failures(study: Path) -> None:
     with sm.Study.open(study) as opened:
         found = sm.simulate_oversight(opened, tolerances=[0.2], confidence=0.8)
-    rows = tuple(replace(row, ends=None, setbacks=None) for row in found.rows)
+    rows = tuple(replace(row, failures=None) for row in found.rows)
     figure = attention_figure(replace(found, rows=rows))
     assert figure.axes[0].get_ylabel() == "share of measured loss caught"
 

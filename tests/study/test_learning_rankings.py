@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.small_policies import write_careful_driver
-from helpers.worlds import RiskyRoad, make_risky_road
+from helpers.worlds import make_risky_road, make_wrong_road
 
 import safemargin as sm
 from safemargin.cli import main
@@ -23,18 +23,6 @@ from safemargin.study.tuples import read_tuples
 
 SETTINGS = sm.Settings(gamma=0.5, n_values=(1,))
 ON_ONE_CORE: dict[str, Any] = {"workers": 1}
-
-
-class WrongRoad(RiskyRoad):
-    """A road on which the careful agent is wrong where the risk is high: action 1 earns it."""
-
-    def step(self, action: int) -> Any:
-        observation, reward, *rest = super().step(action)
-        return observation, (-reward if self.risk > 0.5 else reward), *rest
-
-
-def make_wrong_road() -> WrongRoad:
-    return WrongRoad()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,12 +19,11 @@ def print_attention(attention: Attention) -> None:
             ("until", lambda row: row.release_at),
             ("decisions called", lambda row: f"{row.called:.2%}"),
             ("calls an hour", lambda row: f"{row.calls_per_hour:,.1f}"),
-            ("mean length", lambda row: _shown(row.mean_length, ".3g")),
-            ("ends caught", lambda row: _caught(row.ends)),
-            ("blindly", _chance),
-            ("lead", lambda row: _shown(row.lead, ".3g")),
-            ("setbacks caught", lambda row: _caught(row.setbacks)),
-            ("measured loss", lambda row: _shown(row.measured_loss, ".1%")),
+            ("mean length", lambda row: shown(row.mean_length, ".3g")),
+            ("failures caught", lambda row: caught_text(row.failures)),
+            ("blindly", lambda row: chance_text(row.failures)),
+            ("lead", lambda row: shown(row.lead, ".3g")),
+            ("measured loss", lambda row: shown(row.measured_loss, ".1%")),
         )
     print(
         f"{counted(attention.episodes, 'episode')} ({attention.distinct_episodes:,} distinct), "
@@ -35,10 +34,10 @@ def print_attention(attention: Attention) -> None:
             else "The margins have seen these episodes, which flatters them."
         )
     )
+    print(f"failures: {attention.fail or 'none'} ({attention.why})")
     print(
-        "'ends' are episodes that ended by termination, 'setbacks' steps with a negative reward, "
-        "'blindly' what as\nmany calls at other times would have caught; 'measured loss' is the "
-        "share of the losses measured at natural\nmoments (n = the threshold) that fell into calls."
+        "'blindly' is what as many calls at other times would have caught; 'measured loss' is the "
+        "share of the losses\nmeasured at natural moments (n = the threshold) that fell into calls."
     )
     if attention.budget is not None:
         for tolerance, choice in zip(attention.tolerances, attention.choices, strict=True):
@@ -47,19 +46,21 @@ def print_attention(attention: Attention) -> None:
         print(f"note: {note}")
 
 
-def _caught(caught: Caught | None) -> str | None:
+def caught_text(caught: Caught | None) -> str | None:
+    """Write how many failures were caught: '3 of 4 (75%, 19%–99%)'."""
     if caught is None or caught.share.share is None:
         return None
     share = caught.share
     return f"{share.count} of {share.tested} ({share.share:.0%}, {share.low:.0%}–{share.high:.0%})"
 
 
-def _chance(row: AttentionRow) -> str | None:
-    found = row.ends or row.setbacks
-    return None if found is None else f"{found.by_chance:.1%}"
+def chance_text(caught: Caught | None) -> str | None:
+    """Write what as many calls at other times would have caught."""
+    return None if caught is None else f"{caught.by_chance:.1%}"
 
 
-def _shown(value: float | None, form: str) -> str | None:
+def shown(value: float | None, form: str) -> str | None:
+    """Write a number in a format; None stays None."""
     return None if value is None else format(value, form)
 
 

@@ -1,9 +1,11 @@
-"""What a learned ranking captures, as a table."""
+"""What rankings of decisions capture, and what people see who follow one, as tables."""
 
 from __future__ import annotations
 
 from safemargin.cli.console import print_records
+from safemargin.cli.show_attention import caught_text, chance_text, shown
 from safemargin.core.text import counted
+from safemargin.monitor.ranking import RankedOversight
 from safemargin.study.learning_rankings import LearnedRanking
 from safemargin.validation.capture import Captured
 
@@ -18,7 +20,7 @@ def print_ranking(found: LearnedRanking) -> None:
         ranked,
         ("ranking", lambda item: item[0]),
         *(
-            (f"top {share.share:.0%}", lambda item, at=at: shown(item[1][at]))
+            (f"top {share.share:.0%}", lambda item, at=at: share_text(item[1][at]))
             for at, share in enumerate(ranked[0][1])
         ),
     )
@@ -27,6 +29,36 @@ def print_ranking(found: LearnedRanking) -> None:
     print(found)
 
 
-def shown(share: Captured) -> str:
+def share_text(share: Captured) -> str:
     """Format a share and its band: '62 % (51–70)'."""
     return f"{share.captured:.0%} ({100 * share.low:.0f}–{100 * share.high:.0f})"
+
+
+def print_oversight(found: RankedOversight) -> None:
+    """Print what one ranking, lot and regret itself see, and what that means for a person."""
+    print_records(
+        f"Looking at {found.budget:.3g} of decisions, {found.agents_text} at {found.rate:g} "
+        f"decisions/s; caught: a look within {counted(found.within, 'decision')}",
+        found.rows,
+        ("ranking", lambda row: row.ranking),
+        ("looked at", lambda row: shown(row.looked, ".2%")),
+        ("calls an hour", lambda row: shown(row.calls_per_hour, ",.1f")),
+        ("mean length", lambda row: shown(row.mean_length, ".3g")),
+        ("failures caught", lambda row: caught_text(row.failures)),
+        ("blindly", lambda row: chance_text(row.failures)),
+        ("lead", lambda row: shown(row.lead, ".3g")),
+        ("regret seen", lambda row: None if row.regret is None else share_text(row.regret)),
+    )
+    print(f"failures: {found.fail or 'none'} ({found.why})")
+    print(f"{counted(found.episodes, 'episode')}, {counted(found.decisions, 'decision')}.")
+    row = found.rows[0]
+    if row.calls_per_hour is not None and row.attention is not None:
+        length = (row.mean_length or 0.0) / found.rate
+        text = f"A person gets {row.calls_per_hour:,.0f} calls an hour, of {length:.2g} s each"
+        if found.fatigue is not None:
+            text += f", reviews {row.attention:.0%} of them well"
+        if row.failures_seen is not None:
+            text += f", and catches {row.failures_seen:.0%} of failures"
+        print(text + ".")
+    for note in found.notes:
+        print(f"note: {note}")

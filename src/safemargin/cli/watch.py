@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -22,10 +22,13 @@ def simulate_oversight(
     /,
     *,
     budget: Annotated[float | None, Parameter(metavar="B")] = None,
+    by: Annotated[str | None, Parameter(metavar="RANKING")] = None,
+    fail: Annotated[str | None, Parameter(metavar="EVENT")] = None,
     tolerance: options.Numbers | None = None,
     within: Annotated[int, Parameter(metavar="K")] = 8,
     rate: Annotated[float, Parameter(metavar="R")] = 15.0,
     agents: Annotated[int, Parameter(metavar="A")] = 1,
+    fatigue: Annotated[float | None, Parameter(metavar="C")] = None,
     fit: options.FitOptions = options.FitOptions(),
     output: options.Output | None = None,
     as_json: options.Json = False,
@@ -39,29 +42,38 @@ def simulate_oversight(
 
         safemargin simulate-oversight runs/pong --budget 0.05
         safemargin simulate-oversight runs/pong --tolerance 0.5,1 -o calls.png
+        safemargin simulate-oversight runs/pong --by regret --budget 0.05 --fail setback
 
     Exit status 1: no threshold keeps within the budget.
 
     Args:
         budget: the share of decisions that people can look at, e.g. 0.05; the answer is call_at
+        by: look at the share --budget (default 0.05) of decisions that this puts first, with lot
+            and regret itself beside it: margin, proxy, regret or stakes (`learn --target`), or the
+            name of any proxy
+        fail: what counts as a failure: life-lost, terminated, setback (a negative reward),
+            return<X, info:KEY (becomes true), or file.py:function, which gets an Episode and
+            returns whether it failed, or at which steps (default: chosen from the study and shown)
         tolerance: losses you accept, in reward units (default: a few that make a difference)
-        within: a call during the K decisions up to an event catches it
+        within: a call during the K decisions up to a failure catches it
         rate: decisions per second of one agent
         agents: number of agents watched at once
+        fatigue: with --by: at C calls an hour, a person reviews only every second one well
         output: draw it as well, into a .png, .svg or .pdf file
     """
     from safemargin.cli.console import study_to_judge
     from safemargin.cli.show_attention import print_attention
 
+    shared: dict[str, Any] = {"fail": fail, "within": within, "rate": rate, "agents": agents}
+    if by is not None:
+        if output is not None or fit.estimand != "mean" or fit.proxy is not None:
+            raise InvalidInput("--by ranks decisions; leave out --output, --proxy and --estimand")
+        return _ranked(study, by, budget, tolerance, fit, fatigue, as_json=as_json, **shared)
+    if fatigue is not None:
+        raise InvalidInput("--fatigue is about a person who follows a ranking; add --by margin")
     with study_to_judge(study) as opened:
         attention = sm.simulate_oversight(
-            opened,
-            budget=budget,
-            tolerances=tolerance,
-            within=within,
-            rate=rate,
-            agents=agents,
-            **vars(fit),
+            opened, budget=budget, tolerances=tolerance, **shared, **vars(fit)
         )
     if output is not None:
         from safemargin.monitor.attention_plot import attention_figure
@@ -77,6 +89,39 @@ def simulate_oversight(
             file=sys.stderr,
         )
         return options.FINDING
+    return options.OK
+
+
+def _ranked(
+    study: Path,
+    by: str,
+    budget: float | None,
+    tolerance: list[float] | None,
+    fit: options.FitOptions,
+    fatigue: float | None,
+    *,
+    as_json: bool,
+    **shared: Any,
+) -> int:
+    """Print what people see who look at the decisions that a ranking puts first."""
+    from safemargin.cli.console import study_to_judge
+    from safemargin.cli.show_ranking import print_oversight
+    from safemargin.monitor.ranking import rank_oversight
+
+    if tolerance is not None and (by != "margin" or len(tolerance) > 1):
+        raise InvalidInput("with --by, one --tolerance may be given, and only for --by margin")
+    with study_to_judge(study) as opened:
+        found = rank_oversight(
+            opened,
+            by,
+            budget=0.05 if budget is None else budget,
+            tolerance=None if tolerance is None else tolerance[0],
+            fatigue=fatigue,
+            confidence=fit.confidence,
+            method=fit.method,
+            **shared,
+        )
+    options.print_answer(found, print_oversight, as_json=as_json)
     return options.OK
 
 

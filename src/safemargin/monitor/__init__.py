@@ -5,7 +5,8 @@ needs only numpy. `overseen` runs an agent beside it, `overseers` act on its cal
 `evaluation_watch` is a Stable-Baselines3 callback, and `notifications` reach people. `remote`,
 `steering` and `pictures` connect an agent to a watched fleet; its log is `audit`, in a `log_file`
 under `seals`. `simulation`, `attention` and `attention_plot` say what calling would have cost and
-caught on a study.
+caught on a study, `ranking` what people see who follow a ranking of decisions, and `failures` what
+there is to catch.
 """
 
 from __future__ import annotations

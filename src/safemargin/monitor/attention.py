@@ -42,12 +42,10 @@ class AttentionRow:
     """Calls of all agents together, at the given rate of decisions."""
     mean_length: float | None
     """Mean number of decisions in a call; None without calls."""
-    ends: Caught | None
-    """Episodes that ended by termination; None where there were none."""
+    failures: Caught | None
+    """The events that count as failures; None where there were none."""
     lead: float | None
-    """Median number of decisions from the start of a call to the end that it caught."""
-    setbacks: Caught | None
-    """Steps with a negative reward; None where there were none."""
+    """Median number of decisions from the start of a call to the failure that it caught."""
     measured_loss: float | None
     """Share of the measured loss (n = call_at, natural moments) that fell into calls."""
 
@@ -62,6 +60,10 @@ class Attention:
     choices: tuple[AttentionRow | None, ...]
     """For each tolerance: the highest threshold within the budget; None where even 1 exceeds it."""
     tolerances: tuple[float, ...]
+    fail: str
+    """What counts as a failure."""
+    why: str
+    """What that means, and for a default why it was chosen."""
     rate: float
     """Decisions per second of one agent."""
     agents: int
@@ -95,8 +97,7 @@ class PastEpisode:
     margins: list[Integers]  # for each tolerance: [decisions]
     fingerprint: str
     """The same for identical episodes."""
-    terminated: bool
-    setbacks: Integers  # decisions with a negative reward
+    failures: Integers  # decisions at which one happens
     moment: int | None  # the measured decision, if it is a natural moment's
     losses: Floats | None  # [n] measured there
 
@@ -125,13 +126,50 @@ def attention_row(
     """
     call_at = n_values[column]
     release_at = default_release(n_values, call_at)
-    decisions = called = calls = recent_all = 0
-    ends: list[bool] = []
-    setbacks: list[bool] = []
-    leads: list[int] = []
+    during = [calling(each.margins[index], call_at, release_at) for each in episodes]
+    found = tally(during, [each.failures for each in episodes], within)
     loss = loss_called = 0.0
-    for episode in episodes:
-        on = calling(episode.margins[index], call_at, release_at)  # [decisions]
+    for episode, on in zip(episodes, during, strict=True):
+        if episode.losses is not None and episode.moment is not None:
+            measured = max(float(episode.losses[column]), 0.0)
+            loss += measured
+            loss_called += measured * bool(on[episode.moment])
+    return AttentionRow(
+        tolerance=float(tolerance),
+        call_at=call_at,
+        release_at=release_at,
+        called=found.called / found.decisions,
+        calls=found.calls,
+        calls_per_hour=found.calls / found.decisions * decisions_per_hour * agents,
+        mean_length=found.called / found.calls if found.calls else None,
+        failures=found.caught,
+        lead=found.lead,
+        measured_loss=loss_called / loss if loss > 0 else None,
+    )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What calls at some decisions of many episodes cost and caught."""
+
+    decisions: int
+    called: int
+    """Decisions during a call."""
+    calls: int
+    caught: Caught | None
+    lead: float | None
+    """Median number of decisions from the start of a call to the failure that it caught."""
+
+
+def tally(during: Sequence[Booleans], failures: Sequence[Integers], within: int) -> Tally:
+    """Count what calls, during some decisions of each episode, cost and catch.
+
+    A call catches a failure if it is open during the `within` decisions up to it.
+    """
+    decisions = called = calls = recent_all = 0
+    events: list[bool] = []
+    leads: list[int] = []
+    for on, failed in zip(during, failures, strict=True):
         starts = on & ~np.concatenate([[False], on[:-1]])
         # The last decision during a call, up to each decision; long ago where there was none.
         last = np.maximum.accumulate(np.where(on, np.arange(len(on)), -within))
@@ -140,28 +178,16 @@ def attention_row(
         called += int(on.sum())
         calls += int(starts.sum())
         recent_all += int(recent.sum())
-        setbacks.extend(recent[episode.setbacks].tolist())
-        if episode.terminated:
-            ends.append(bool(recent[-1]))
-            if recent[-1]:
-                leads.append(len(on) - 1 - int(np.flatnonzero(starts)[-1]))
-        if episode.losses is not None and episode.moment is not None:
-            measured = max(float(episode.losses[column]), 0.0)
-            loss += measured
-            loss_called += measured * bool(on[episode.moment])
-    chance = recent_all / decisions
-    return AttentionRow(
-        tolerance=float(tolerance),
-        call_at=call_at,
-        release_at=release_at,
-        called=called / decisions,
+        events.extend(recent[failed].tolist())
+        begun = np.flatnonzero(starts)
+        for step in failed[recent[failed]].tolist():
+            leads.append(step - int(begun[begun <= step][-1]))
+    return Tally(
+        decisions=decisions,
+        called=called,
         calls=calls,
-        calls_per_hour=calls / decisions * decisions_per_hour * agents,
-        mean_length=called / calls if calls else None,
-        ends=_caught(ends, chance),
+        caught=_caught(events, recent_all / decisions),
         lead=float(np.median(leads)) if leads else None,
-        setbacks=_caught(setbacks, chance),
-        measured_loss=loss_called / loss if loss > 0 else None,
     )
 
 

@@ -17,9 +17,7 @@ def attention_figure(attention: Attention) -> Figure:
     figure = Figure(figsize=(8.6, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     first = attention.rows[0]
-    what = "setbacks" if first.setbacks is not None else "measured loss"
-    if first.ends is not None:
-        what = "ends"
+    what = "measured loss" if first.failures is None else f"failures ({attention.fail})"
     colours = matplotlib.colormaps[COLOURS]
     count = len(attention.tolerances)
     for axes, cost in ((left, "calls_per_hour"), (right, "called")):
@@ -74,6 +72,6 @@ def _caught(row: AttentionRow, what: str) -> tuple[float, float]:
     """Return the share that was caught, and what calling blindly would have caught."""
     if what == "measured loss":
         return row.measured_loss or 0.0, math.nan
-    found = row.ends if what == "ends" else row.setbacks
+    found = row.failures
     assert found is not None  # the same events lie behind every row
     return found.share.share or 0.0, found.by_chance

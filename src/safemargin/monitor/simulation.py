@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from safemargin.core.records import EpisodeKey, Tuples
+from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.bounds.table import Estimand
@@ -20,8 +20,10 @@ from safemargin.margins.fitting import NoBound, margins_from_sample
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.monitor.attention import Attention, PastEpisode, attention_row, within_budget
+from safemargin.monitor.failures import Failures, find_failures
 from safemargin.study.grouping import group_labels
 from safemargin.study.study import Study
+from safemargin.validation.defaults import default_tolerance
 from safemargin.validation.heldout import typical_tolerances
 
 FOLDS = 5
@@ -32,6 +34,7 @@ def simulate_oversight(
     *,
     budget: float | None = None,
     tolerances: Sequence[float] | None = None,
+    fail: str | None = None,
     within: int = 8,
     rate: float = 15.0,
     agents: int = 1,
@@ -42,11 +45,13 @@ def simulate_oversight(
 ) -> Attention:
     """Return what calling at each threshold would have cost and caught in a study's episodes.
 
-    `budget`: the share of decisions that people can attend to. `within`: a call counts up to this
-    many decisions before an event. `rate`: decisions per second of one agent. Calls end as a
+    `budget`: the share of decisions that people can attend to. `fail`: what counts as a failure
+    (see `failures`; None: chosen from the study). `within`: a call counts up to this many decisions
+    before a failure. `rate`: decisions per second of one agent. Calls end as a
     monitor ends them by default: at the next measured n above `call_at`.
     """
-    _check(budget, within, rate, agents)
+    check_attention(budget, within, rate, agents)
+    failures = find_failures(study, fail)
     whole = study.fit(confidence, method=method, proxy=proxy, estimand=estimand)
     if tolerances is None:
         tolerances = typical_tolerances(whole.bound.upper)
@@ -57,15 +62,8 @@ def simulate_oversight(
         raise InvalidInput(f"the tolerance must be at least 0, got {min(chosen):g}")
     tuples = study.tuples(whole.proxy, estimand=estimand)
     notes = list(whole.notes)
-    held_out: Mapping[EpisodeKey, Margins] | None = None
-    try:
-        held_out = _held_out(study, whole, tuples)
-    except InvalidInput as error:
-        notes.append(
-            "the margins have seen the episodes they are judged on, which flatters them: "
-            f"without a fifth of the moments, none can be fitted ({error})"
-        )
-    episodes = _past_episodes(study, whole, tuples, held_out, chosen)
+    held_out = _try_held_out(study, whole, tuples, notes)
+    episodes = _past_episodes(study, whole, tuples, held_out, chosen, failures)
     rows = tuple(
         attention_row(
             episodes, index, tolerance, whole.n_values, column, within, rate * 3600, agents
@@ -81,6 +79,8 @@ def simulate_oversight(
         budget=budget,
         choices=tuple(within_budget(rows, tolerance, budget) for tolerance in chosen),
         tolerances=chosen,
+        fail=failures.text,
+        why=failures.why,
         rate=rate,
         agents=agents,
         within=within,
@@ -96,7 +96,40 @@ def simulate_oversight(
     )
 
 
-def _check(budget: float | None, within: int, rate: float, agents: int) -> None:
+def hindsight_margins(
+    study: Study, tolerance: float | None, notes: list[str], *, confidence: float, method: str
+) -> tuple[dict[EpisodeKey, Floats], float]:
+    """Return the margin at every decision after the openings, by fits without the episode.
+
+    The second value is the tolerance: the one given, or one at which margins differ.
+    """
+    whole = study.fit(confidence, method=method)
+    level = default_tolerance(whole) if tolerance is None else tolerance
+    held_out = _try_held_out(study, whole, study.tuples(whole.proxy), notes)
+    margins = {}
+    for trace in study.store.proxy_traces(whole.proxy):
+        fitted = whole if held_out is None else held_out[trace.key]
+        found = fitted.lookup(trace.values[trace.opening :], level).margin
+        margins[trace.key] = np.asarray(found, dtype=np.float64)
+    return margins, float(level)
+
+
+def _try_held_out(
+    study: Study, whole: Margins, tuples: Tuples, notes: list[str]
+) -> dict[EpisodeKey, Margins] | None:
+    """Return what `_held_out` does, or None and a note why that is not possible."""
+    try:
+        return _held_out(study, whole, tuples)
+    except InvalidInput as error:
+        notes.append(
+            "the margins have seen the episodes they are judged on, which flatters them: "
+            f"without a fifth of the moments, none can be fitted ({error})"
+        )
+        return None
+
+
+def check_attention(budget: float | None, within: int, rate: float, agents: int) -> None:
+    """Raise InvalidInput for options that make no sense."""
     if budget is not None and not 0 < budget <= 1:
         raise InvalidInput(f"the budget is a share of decisions between 0 and 1, got {budget:g}")
     if within < 1:
@@ -138,6 +171,7 @@ def _past_episodes(
     tuples: Tuples,
     held_out: Mapping[EpisodeKey, Margins] | None,
     tolerances: Sequence[float],
+    failures: Failures,
 ) -> list[PastEpisode]:
     """Return every episode with the margin at each decision."""
     measured = {
@@ -152,15 +186,13 @@ def _past_episodes(
             continue
         margins = whole if held_out is None else held_out[trace.key]
         step, losses = measured.get(trace.key, (None, None))
-        rewards = study.store.rewards(trace.key)[trace.opening :]
         episodes.append(
             PastEpisode(
                 margins=[
                     np.asarray(margins.lookup(values, tolerance).margin) for tolerance in tolerances
                 ],
                 fingerprint=trace.fingerprint,
-                terminated=trace.ended == "terminated",
-                setbacks=np.flatnonzero(rewards < 0),
+                failures=failures.after_opening(trace),
                 moment=None if step is None else step - trace.opening,
                 losses=losses,
             )
