@@ -4,7 +4,8 @@
 const view = { all: [], names: new Map(), shown: [], at: -1, playing: false, timer: 0 };
 const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
-  left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
+  left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈",
+  acknowledged: "✓", snoozed: "☾", woken: "☀", "handed-over": "⇄", "server-started": "●", "server-stopped": "○",
 };
 // What the actions of each agent are called, wherever the log names them: 'agent action' → name. Older
 // logs name only the actions that were proposed or taken.
