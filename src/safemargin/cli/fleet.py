@@ -51,10 +51,13 @@ _UNSEALED = {
     False: "{log} was begun without a key and is continued without: whoever can write to it can "
     "rewrite it; --log with another file begins a sealed one",
 }
-FLOODS = (
-    "Nobody can answer that: with --budget 20/hour, only the most urgent decisions call, 20 times "
-    "an hour"
-)
+FLOODS = {
+    True: "Nobody can answer that: with --budget 20/hour, only the most urgent decisions call, 20 "
+    "times an hour",
+    False: "That is much to ask of one person; with --budget 20/hour, it is a call in three "
+    "minutes",
+}
+"""What to do about too many calls, by whether there is no budget."""
 NOTIFY_AT_MOST = 10.0
 """Seconds between two messages to people who do not look at the page."""
 SERVER_SETTINGS = {
@@ -97,7 +100,7 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
         token = find_token(options.server.token_file, people.log)
         access = Access(token, None if options.server.no_token else find_page_token(log.path))
         if forecast is not None:
-            print_note(forecast.text + (f". {FLOODS}" if forecast.floods else ""))
+            print_note(forecast.text + (f". {FLOODS[caller.budget is None]}" * forecast.floods))
         fleet = Fleet(
             log,
             make_monitor=None if margins is None else _monitors(options.calls, margins),

@@ -272,17 +272,20 @@ class Caller:
         return True
 
     def restore(self, calls: Iterable[float], now: float) -> None:
-        """Spend what the calls before a restart cost, given when they began; for calls an hour."""
+        """Spend what the calls before a restart cost; a budget of a share of decisions starts anew.
+
+        `calls` began this many seconds after the start; `now` is the end of what is known.
+        """
         bank = self._bank
         if bank is None or bank.budget.unit == "share":
             return
         bank.review(REVIEW, 1)
-        before = None
-        for moment in [*sorted(calls), now]:
-            bank.pass_time(0.0 if before is None else max(moment - before, 0.0))
-            if moment != now:
-                bank.pay()
+        before = 0.0
+        for moment in sorted(calls):
+            bank.pass_time(moment - before)
+            bank.pay()
             before = moment
+        bank.pass_time(now - before)
 
     # -- the budget ----------------------------------------------------------------------------
 

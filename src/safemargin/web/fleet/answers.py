@@ -29,7 +29,7 @@ class Answers:
             raise InvalidInput(f"{agent.name} does not call any more")
         if agent.seen_by:
             raise InvalidInput(f"{agent.seen_by} has seen this call of {agent.name} already")
-        self.journal.record("acknowledged", agent, person=person.name, must=True, why=agent.why)
+        self.journal.record("acknowledged", agent, person=person.name, must=True)
         agent.seen_by = person.name
         self.caller.acknowledge(agent.index)
 

@@ -101,7 +101,7 @@ function showAway() {
 function showReached() {
   const { log_fault: log, notify_fault: notify } = view.about;
   const faults = [
-    view.about.floods && `These agents call more than anybody can answer: ${view.about.forecast}. Start with --budget 20/hour.`,
+    view.about.floods && !view.about.budget && `These agents call more than anybody can answer: ${view.about.forecast}. Start with --budget 20/hour.`,
     log && `The log cannot be written: ${log}`,
     notify && `People away from this page are not notified of calls: ${notify}. The server's output says why.`,
   ].filter(Boolean);
@@ -255,7 +255,7 @@ function stateText(agent) {
   const state = stateOf(agent);
   return {
     calls: `${SIGN[agent.cause] || "▲ calls"} ${span(now() - agent.called_since)}`,
-    seen: `✓ seen by ${agent.seen_by === view.me ? "you" : agent.seen_by}`,
+    seen: `✓ ${agent.seen_by === view.me ? "you" : agent.seen_by}`,
     snoozed: `☾ ${span(agent.snoozed_until - now())}`,
     called: "△ called",
     mine: "◆ you",

@@ -159,6 +159,7 @@ function showFleet(until) {
     if (entry.kind === "call") state.calls = true;
     if (entry.kind === "release") state.calls = false;
     if (entry.kind === "taken") state.by = entry.person;
+    if (entry.kind === "handed-over" && entry.details.to) state.by = entry.details.to;
     if (["handed-back", "stop-due", "stopped"].includes(entry.kind)) state.by = "";
     if (["lost", "died", "left"].includes(entry.kind)) state.gone = entry.kind;
     if (["joined", "back"].includes(entry.kind)) state.gone = "";
