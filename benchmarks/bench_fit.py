@@ -23,7 +23,7 @@ COMMAND = "python benchmarks/bench_fit.py"
 
 
 def study(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Proxies [moments], losses [moments, n] and the natural ones [moments] of a made-up study."""
+    """Make up a study: proxies [moments], losses [moments, n], natural [moments]."""
     rng = np.random.default_rng(seed)
     half = MOMENTS // 2
     proxies = np.concatenate([rng.gamma(2, 1, half), rng.uniform(0, 8, half)])
@@ -32,7 +32,7 @@ def study(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def measure() -> list[dict[str, Any]]:
-    """Seconds, the median of several runs; goals are those of issue 5."""
+    """Print the median seconds of several runs beside the goals."""
     proxies, losses, natural = study()
     rng = np.random.default_rng(1)
     samples = {

@@ -44,7 +44,7 @@ def shared(path: Path, agents: int, steps: int, mode: str) -> Any:
 
 
 def picture() -> bytes:
-    """A JPEG as large as a picture of an Atari game."""
+    """Return a JPEG as large as that of an Atari game."""
     from PIL import Image
 
     noise = np.random.default_rng(0).integers(0, 256, (21, 16, 3), dtype=np.uint8)
@@ -145,7 +145,7 @@ class Watcher(threading.Thread):
 
 
 def memory(process: int) -> float:
-    """Resident megabytes."""
+    """Return the resident memory of a process in megabytes."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024

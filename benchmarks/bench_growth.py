@@ -44,7 +44,7 @@ def episode_of(worker: Worker, index: int) -> Episode:
 
 
 def measure(worker: Worker, moments: int) -> tuple[int, float]:
-    """Simulator steps and seconds for this many moments, a third into their episodes."""
+    """Return simulator steps and seconds for this many moments, a third into their episodes."""
     steps, seconds = 0, 0.0
     for index in range(8, 8 + moments):
         episode = episode_of(worker, index)
@@ -69,14 +69,14 @@ def grow(values: list[int], settings: Any, moments: Any) -> Line:
 
 
 def straightness(line: Line) -> float:
-    """R² of a straight line through what was varied and the seconds."""
+    """Return R² of a straight line through the seconds over what was varied."""
     x, _, y = map(np.asarray, line)
     fitted = np.polyval(np.polyfit(x, y, 1), x)
     return float(1 - ((y - fitted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
 
 
 def resident() -> float:
-    """The memory of this process in MB."""
+    """Return the memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 

@@ -1,4 +1,4 @@
-"""What a monitor costs, beside the policy it watches: python benchmarks/bench_monitor.py
+"""What a monitor costs in comparison with the policy it watches: python benchmarks/bench_monitor.py
 
 Each step of the monitor is timed right after a forward pass, as in a control loop, so that both
 meet the same caches and the same load; shares are of medians.
@@ -24,7 +24,7 @@ ACTIONS = 6
 
 
 def margins() -> Margins:
-    """A table of the usual size: six n, two hundred bins."""
+    """Return a table of the usual size: six n, two hundred bins."""
     n_values = (1, 2, 4, 8, 16, 32)
     grid = np.linspace(0, 12, 200)
     return Margins(

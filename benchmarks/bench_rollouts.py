@@ -50,7 +50,7 @@ def make_job(short: str, **settings: Any) -> Job:
 
 
 def choose_moments(worker: Worker, count: int) -> list[tuple[Episode, int, tuple[Any, ...]]]:
-    """A step at random of a life at random in each of this many games, as a natural study has them.
+    """Return a random step of a random life in each of this many games, as a natural study has.
 
     The games are numbered from 8 on, behind those in which some trials are always repeated.
     """
@@ -111,7 +111,7 @@ def run_ours(worker: Worker, moments: list[Any]) -> Ours:
 
 
 def torch_network(agent: str) -> Callable[[np.ndarray], int]:
-    """The agent's network in PyTorch, as its trainer holds it."""
+    """Return the agent's network in PyTorch, as its trainer holds it."""
     import onnx
     from onnx import numpy_helper
 
@@ -197,7 +197,7 @@ class UsersLoop:
 
 
 def point_of(worker: Worker, moment: Any) -> Any:
-    """The state at a moment, in the parts that the user's loop keeps."""
+    """Return the state at a moment, in the parts that the user's loop keeps."""
     episode, step, earlier = moment
     saved = worker.runner.go_to(episode, step, earlier).snapshot
     return saved.state.emulator, list(saved.observation), saved.state.lives
@@ -273,7 +273,7 @@ def ceiling_share(worker: Worker, moments: list[Any], results: Results) -> None:
 
 
 def time_engine(engine: Any, warm_up: list[MomentTask], tasks: list[MomentTask]) -> float:
-    """Seconds for the tasks, once every worker has started."""
+    """Return seconds for the tasks, once every worker has started."""
     for _ in engine.run(warm_up):
         pass
     began = time.perf_counter()

@@ -40,7 +40,7 @@ CURVE_COLUMNS = ["steps", "frames", "seconds", "return_per_life", "game_score"]
 
 @dataclass
 class Step:
-    """What one step of all games of a group brought."""
+    """The results of one step of all games of a group."""
 
     observation: np.ndarray
     """The new observations, uint8 [games, 4, 84, 84], valid until the next `send`."""
@@ -80,7 +80,7 @@ class _Memory:
 
 
 def _run_games(game: str, part: slice, seed: int, memory: _Memory, pipe: Connection) -> None:
-    """Run some games in a process of its own; one message starts a step, one answers it."""
+    """Run some games in a separate process; one message starts a step, one answers it."""
     environment = AtariVectorEnv(
         game, num_envs=part.stop - part.start, num_threads=1, **GAME_OPTIONS
     )
@@ -157,7 +157,7 @@ class Games:
         return self._memory.observations
 
     def send(self, actions: np.ndarray) -> None:
-        """Start a step of all games; the emulator works on while the caller goes on."""
+        """Start a step of all games; the emulator works while the caller continues."""
         self._wait_until_ready()
         self._memory.actions[:] = actions
         for pipe in self._pipes:
@@ -231,7 +231,7 @@ class ActorCritic(nn.Module):
         _orthogonal(self.value, 1.0)
 
     def both(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """The action logits and the state values; the heads always compute in float32."""
+        """Return the action logits and the state values; the heads always compute in float32."""
         hidden = self.hidden(self.torso(observation))
         with torch.autocast(observation.device.type, enabled=False):
             hidden = hidden.float()
@@ -319,7 +319,7 @@ def load_checkpoint(
 
 
 def read_progress(directory: Path) -> dict[str, Any]:
-    """The counters of a checkpoint, or {} where there is none."""
+    """Return the counters of a checkpoint, or {} where there is none."""
     if not (directory / WEIGHTS_FILE).exists():
         return {}
     return torch.load(directory / WEIGHTS_FILE, map_location="cpu", weights_only=True)["progress"]

@@ -1,7 +1,7 @@
 """Build reproduction/README.md and its figures from the stored studies: make reproduce.
 
-Nothing is simulated. The page's text stands in page.md; what is in {{double braces}} there is
-filled in by the function of that name in tables.py, supervision.py or figures.py.
+Nothing is simulated. The page's text is in page.md; {{double braces}} there are filled in by the
+function of that name in tables.py, supervision.py or figures.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTE = "<!-- Built by `make reproduce` from page.md and studies/. Do not edit. -
 
 
 def build_page(template: str, studies: tables.Studies) -> str:
-    """The page with every table filled in."""
+    """Return the page with every table filled in."""
 
     def fill(found: re.Match[str]) -> str:
         name = found[1]

@@ -1,8 +1,8 @@
 """Loss capture: how many deaths lie among the decisions that a proxy, or a margin, would pick.
 
 The death of an episode is its last decision. A budget is a share of all decisions of the episodes;
-those with the highest proxies (the lowest margins) are looked at first. Among decisions that rank
-alike, looked at or not is left to chance, and counted as such.
+those with the highest proxies (the lowest margins) are looked at first. Which of equally
+ranked decisions are looked at is left to chance, and counted as an expectation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """Share of deaths captured at each budget, with a 95 % band over episodes."""
+    """The share of deaths captured at each budget, with a 95 % band over episodes."""
 
     share: Floats  # [budgets]
     low: Floats  # [budgets]
@@ -46,7 +46,7 @@ def margin_rank(margins: Floats, proxies: Floats, every_proxy: Floats) -> Floats
 
 
 def capture(ranks: Sequence[Floats], died: Sequence[bool], seed: int = 0) -> Capture:
-    """From the rank of each decision (higher: looked at first), [steps] for each episode."""
+    """Compute it from the rank of each decision, [steps] for each episode; high ones come first."""
     rng = np.random.default_rng(seed)
     deaths = np.flatnonzero(died)
     last = np.array([ranks[index][-1] for index in deaths])
@@ -59,7 +59,7 @@ def capture(ranks: Sequence[Floats], died: Sequence[bool], seed: int = 0) -> Cap
     )  # [deaths, episodes]
 
     def curve(times: np.ndarray) -> Floats:
-        """Where each episode counts this many times."""
+        """Compute it with each episode counted this many times."""
         counted = times[deaths]
         if not counted.any():
             return np.full(len(BUDGETS), np.nan)

@@ -19,7 +19,7 @@ Policy = Callable[[np.ndarray], np.ndarray]
 
 
 def load_policy(path: Path, device: str = "cpu") -> tuple[Policy, str]:
-    """The function from observations to logits or action values, and which of both it gives."""
+    """Return the function from observations to logits or action values, and which it gives."""
     if path.suffix == ".onnx":
         import onnxruntime
 
@@ -51,8 +51,8 @@ def play(
 ) -> dict[str, object]:
     """Play the first game of each of `games` environments and sum up the scores.
 
-    Games that begin with as many no-ops and go on with the same actions are the same game:
-    "distinct_games" counts how many different ones there were, at most 30 for a greedy agent.
+    Games that begin with the same number of no-ops and take the same actions are the same game:
+    "distinct_games" counts the different ones, at most 30 for a greedy agent.
 
     `choose` is "greedy", "sampled" (from the logits) or "epsilon" (greedy, 1 % random actions).
     Before that come 0 to `opening` random actions; they count, the lives they cost too.

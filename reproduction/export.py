@@ -21,8 +21,8 @@ OUTPUTS = {"logits": "logits", "q": "q_values"}
 def export_onnx(network: ActorCritic | DuelingQ, path: Path, *, half: bool = True) -> None:
     """Write the network as ONNX: uint8 "observation" in, "logits" or "q_values" out.
 
-    With `half` the weights take half the room on disk; the runtime turns them back into float32
-    when it loads the file, so that playing is as fast and the sums are as exact as without.
+    With `half` the weights take half the space on disk; the runtime converts them to float32 when
+    it loads the file, so that playing is as fast, and sums are as exact, as without.
     """
     import onnx
 
@@ -50,10 +50,10 @@ def export_onnx(network: ActorCritic | DuelingQ, path: Path, *, half: bool = Tru
 
 
 class OneHead(nn.Module):
-    """A dueling network whose two streams end in one matrix: the same values to the last bits.
+    """A dueling network whose two streams end in one matrix, with the same values to the last bits.
 
-    Taking the mean of the advantages runs through other kernels for one row than for several, so
-    that scores would depend on the batch. A matrix product does not.
+    The mean of the advantages is computed by other kernels for one row than for several, so scores
+    would depend on the batch. With a matrix product they do not.
     """
 
     def __init__(self, network: DuelingQ, *, half: bool) -> None:

@@ -36,7 +36,7 @@ Studies = Mapping[str, StoredStudy]
 
 
 def draw_all(studies: Studies, folder: Path) -> list[Path]:
-    """Every figure that the studies allow for."""
+    """Draw every figure that the studies allow, and return the paths."""
     figures: dict[str, Figure] = {}
     for agent in AGENTS:
         if agent not in studies:
@@ -62,7 +62,7 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
 
 
 def agent_pictures(studies: Studies) -> str:
-    """The pictures of every agent that was studied, as Markdown."""
+    """Return the pictures of every agent that was studied, as Markdown."""
     shown = [
         f"### {agent}\n\n"
         f"![True criticality given the proxy, for each n](images/{agent}-densities.png)\n"
@@ -76,31 +76,31 @@ def agent_pictures(studies: Studies) -> str:
 
 
 def capture_picture(studies: Studies) -> str:
-    """The curve of loss capture, where there is one."""
+    """Return Markdown for the curve of loss capture; empty where there is none."""
     drawn = any(agent in studies for agent in CAPTURED)
     return "![Deaths captured against decisions looked at](images/loss-capture.png)" * drawn
 
 
 def supervision_picture(studies: Studies) -> str:
-    """What an overseer changed, where one has played."""
+    """Return Markdown for the picture of what an overseer changed; empty where none has played."""
     drawn = any(found_of(studies, agent) for agent in CAPTURED)
     return "![Deaths and reward against those without an overseer](images/supervision.png)" * drawn
 
 
 def approach_picture(studies: Studies) -> str:
-    """How the proxy goes before a death, where that is known."""
+    """Return Markdown for the proxy before a death; empty where it is unknown."""
     drawn = any(agent in studies for agent in CAPTURED)
     return "![The proxy before a reported death](images/before-death.png)" * drawn
 
 
 def dense_picture(studies: Studies) -> str:
-    """The bound at every n, where that was studied."""
+    """Return Markdown for the bound at every n; empty where it was not studied."""
     drawn = "pong-apex-dense" in studies
     return "![The 95 % bound against n](images/pong-apex-dense.png)" * drawn
 
 
 def capture_figure(studies: Studies) -> Figure:
-    """Deaths captured against the share of decisions looked at, by where a death is counted."""
+    """Draw the deaths captured over the share of decisions looked at, by where a death counts."""
     figure = Figure(figsize=(10, 8), layout="constrained")
     panels = figure.subplots(len(COUNTED), len(CAPTURED), sharex=True, sharey=True)
     for row, counted in zip(panels, COUNTED, strict=True):
@@ -173,7 +173,7 @@ def approach_figure(studies: Studies) -> Figure:
 
 
 def supervision_figure(studies: Studies) -> Figure:
-    """Deaths and reward under each strategy, against the same games without an overseer."""
+    """Draw deaths and reward under each strategy, against the same games without an overseer."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     panels = figure.subplots(len(CAPTURED), len(WHATS), sharex="col", sharey=True)
     found = {agent: found_of(studies, agent) for agent in CAPTURED}
@@ -199,7 +199,7 @@ def supervision_figure(studies: Studies) -> Figure:
 
 
 def dense_figure(study: StoredStudy) -> Figure:
-    """The bound against n at a few proxies: every n, with the powers of two marked."""
+    """Draw the bound against n at a few proxies: every n, with the powers of two marked."""
     tuples = study.tuples()
     places = [tuples.n_values.index(n) for n in N_VALUES]
     proxies = np.quantile(tuples.proxies[tuples.phases == "natural"], DENSE_LEVELS)

@@ -1,9 +1,9 @@
-"""When could a death last be put off? Look for a way out, back from the end of each life.
+"""Finds when each death could last be put off, by looking for a way out back from its end.
 
 python reproduction/last_chances.py beamrider-a3c
 
 A game may report a lost life long after it was lost: Beamrider first shows the explosion. What the
-agent decides meanwhile decides nothing. For each kept natural episode that ended in a death this
+agent decides meanwhile changes nothing. For each kept natural episode that ended in a death this
 finds the last decision from which some tried actions outlive the recorded end by 16 decisions: each
 action held all the time, and seven random sequences. It looks back from the end in growing strides
 and halves the last of them. Results go to studies/AGENT/last_chances.json; run it again to go on.
@@ -54,7 +54,7 @@ class LastChance:
 
 
 def last_chances(runner: Runner, game: int, deaths: dict[int, int]) -> list[LastChance]:
-    """For some lives of a game, given with their numbers of decisions."""
+    """Search in some lives of a game, given with their numbers of decisions."""
     episodes = runner.run_game(EpisodeKey("natural", game, 0))
     found = []
     for life, decisions in deaths.items():
@@ -72,10 +72,10 @@ def last_chances(runner: Runner, game: int, deaths: dict[int, int]) -> list[Last
 
 
 def least(holds: Callable[[int], bool], most: int) -> int | None:
-    """The least number from 1 on that holds, if those that follow soon after do; None if none.
+    """Return the least number from 1 on that holds, if the next ones do, too; None if none does.
 
-    It is looked for from below, in growing strides: from far back, few of the tried actions stay
-    alive for other reasons.
+    The search starts from below, in growing strides: from far back, few of the tried actions
+    survive for other reasons.
     """
     low, high = 0, 1
     while not holds(high):
@@ -89,7 +89,7 @@ def least(holds: Callable[[int], bool], most: int) -> int | None:
 
 
 def _places(simulator: Simulator, episode: Episode, furthest: int) -> dict[int, Snapshot]:
-    """The states this many decisions before the end."""
+    """Return the states this many decisions before the end."""
     places = {}
     for back in range(furthest, 0, -1):
         places[back] = simulator.save()
@@ -116,14 +116,14 @@ def _outlives(simulator: Simulator, place: Snapshot, actions: list[int]) -> bool
 
 
 def of_game(folder: Path, game: int, deaths: dict[int, int]) -> list[LastChance]:
-    """One game in a process of its own."""
+    """Examine one game in a separate process."""
     study = StoredStudy(folder)
     runner = runner_of(study, Settings.from_mapping(study.about["settings"]))
     return last_chances(runner, game, deaths)
 
 
 def main() -> None:
-    """Read the command line and look at what is not yet there."""
+    """Read the command line and examine the deaths that are still missing."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def look_back(study: StoredStudy, workers: int) -> None:
-    """Look at the deaths that were not looked at yet."""
+    """Examine the deaths that were not examined yet."""
     kept = study.beside(LAST_CHANCES_FILE, "deaths")
     found = [LastChance(**one) for one in kept["deaths"]] if kept else []
     games: dict[int, dict[int, int]] = {}

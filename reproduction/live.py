@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 
 def runner_of(study: StoredStudy, settings: Settings) -> Runner:
-    """The study's own agent in its game; another agent of the same name is refused."""
+    """Return the study's own agent in its game; another agent of the same name is refused."""
     described = study.about["policy"]
     policy = load_policy(described["source"])
     if policy.identity != described["identity"]:
@@ -45,7 +45,7 @@ def runner_of(study: StoredStudy, settings: Settings) -> Runner:
 def in_processes(
     function: Callable[..., Found], tasks: Iterable[tuple[Any, ...]], workers: int
 ) -> Iterator[Found]:
-    """What a function finds for each task, in whatever order it is found."""
+    """Yield the results of a function for each task, in the order in which they finish."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, initializer=_leave_interrupts_to_the_parent)
     try:
@@ -66,7 +66,7 @@ def _leave_interrupts_to_the_parent() -> None:
 
 @contextmanager
 def in_a_sentence(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Tell what was refused, or that somebody stopped the command."""
+    """Print what was refused, or that somebody stopped the command."""
     try:
         yield
     except Refused as error:
@@ -77,26 +77,26 @@ def in_a_sentence(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 class OwnWay:
-    """How the agent would go on alone: kept while it does, so that nobody plays it twice."""
+    """How the agent would continue alone, kept while it does so that it is not played twice."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self.leave()
 
     def leave(self) -> None:
-        """Somebody went another way."""
+        """Forget it, because another action was taken."""
         self._rewards: deque[float] = deque()
         self._states: deque[bytes] = deque()
         self._end: Snapshot | None = None
 
     def follow(self) -> None:
-        """The agent took its own next step."""
+        """Note that the agent took its own next step."""
         if self._end is not None:
             self._rewards.popleft()
             self._states.popleft()
 
     def state_index(self) -> StateIndex:
-        """The states that lie on the way, for trials that come back to it."""
+        """Return an index of the states on the way, for trials that come back to it."""
         self._look_ahead()
         state_index = StateIndex(self._runner.settings.horizon)
         state_index.add_finished(self._states, Rollout(list(self._rewards), finished=True))

@@ -1,7 +1,7 @@
 """One agent from several states of a training: python mean_weights.py A/weights.pt B/weights.pt.
 
 Each weight becomes the mean over the states; everything else is taken from the latest of them.
-Late states of a training lie scattered about one place, and their mean nearer to it than each.
+Late states of a training are scattered around one point, and their mean lies nearer to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atari_training import WEIGHTS_FILE
 
 
 def mean_weights(states: list[dict[str, Any]]) -> dict[str, Any]:
-    """The contents of a weights file, from the contents of several."""
+    """Return the contents of a weights file, from the contents of several."""
     first, *others = sorted(states, key=lambda state: -state["progress"]["steps"])
     for other in others:
         for name in ("game", "actions", "seed"):

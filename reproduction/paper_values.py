@@ -1,4 +1,4 @@
-"""What the paper reports, to stand beside what was found here."""
+"""The values that the paper reports, to show beside ours."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def compare_with_float32(
 
 
 def read_curve(path: Path) -> dict[str, list[Any]]:
-    """Score and clipped return per life by step, at most 100 points, and where it was resumed."""
+    """Return score and clipped return per life by step (at most 100 points), and resumptions."""
     with path.open(newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     known = [row for row in rows if not math.isnan(row["return_per_life"])]
@@ -127,7 +127,7 @@ def read_curve(path: Path) -> dict[str, list[Any]]:
 
 
 def read_evaluation(path: Path) -> dict[str, dict[str, Any]]:
-    """What `evaluate.py` wrote, by the way actions were chosen."""
+    """Return what `evaluate.py` wrote, by the way actions were chosen."""
     if not path.exists():
         raise SystemExit(f"{path} is missing: evaluate.py GAME WEIGHTS --json {path} writes it")
     return {
@@ -158,7 +158,7 @@ def make_card(
     machine: str,
     notes: list[str],
 ) -> dict[str, Any]:
-    """All that is known about an agent, as `safemargin zoo show` prints it."""
+    """Return all that is known about an agent, as `safemargin zoo show` prints it."""
     env = make_atari(progress["game"])
     greedy = evaluation["greedy"]
     distinct = greedy["distinct_games"] or "at most 30"

@@ -29,7 +29,7 @@ NEEDED = ("proxies", "default_proxy", "settings", "policy", "environment", "mini
 
 
 class Refused(Exception):
-    """What is asked for is not there, not whole, or does not fit."""
+    """What was asked for is missing, incomplete or does not match."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Life:
     died: bool
 
     def until(self, last: int) -> Life:
-        """The life without what comes after a decision, counted back from the end as 1, 2, …"""
+        """Return the life up to a decision, which is counted back from the end as 1, 2, …"""
         kept = slice(len(self.rewards) - last + 1)
         proxies = {name: values[kept] for name, values in self.proxies.items()}
         return replace(self, rewards=self.rewards[kept], proxies=proxies)
@@ -58,7 +58,7 @@ class StoredStudy:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """Agent, settings, counts, cost."""
+        """The agent, the settings, the counts and the cost of the study."""
         return read_json(self.folder / ABOUT_FILE, *NEEDED)
 
     @property
@@ -74,7 +74,7 @@ class StoredStudy:
         return _read(self.folder / TUPLES_FILE)
 
     def tuples(self, proxy: str | None = None) -> Tuples:
-        """The moments that are measured for every n, as `Study.tuples` gives them."""
+        """Return the moments that are measured for every n, as `Study.tuples` gives them."""
         name = proxy or self.default_proxy
         chosen = self._tuples["proxy"] == name
         columns = {key: values[chosen] for key, values in self._tuples.items()}
@@ -138,7 +138,7 @@ class StoredStudy:
         return {key: back for key, back in known.items() if back is not None}
 
     def beside(self, name: str, *needed: str) -> dict[str, Any] | None:
-        """What a simulation with the study's agent left beside the study, if it is there."""
+        """Return what a simulation with the study's agent left beside the study, if it is there."""
         path = self.folder / name
         if not path.exists():
             return None
@@ -172,7 +172,7 @@ class StoredStudy:
         ]
 
     def fit(self, method: str, *, proxy: str | None = None) -> Margins:
-        """Margins at β = 0.95 from all moments."""
+        """Return margins at β = 0.95 from all moments."""
         tuples = self.tuples(proxy)
         return margins_from_sample(
             Sample.from_tuples(tuples),
@@ -184,7 +184,7 @@ class StoredStudy:
 
 
 def positive(text: str) -> int:
-    """A number of something, for argparse."""
+    """Read a positive number, for argparse."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
@@ -192,7 +192,7 @@ def positive(text: str) -> int:
 
 
 def stored_study(folder: Path, name: str) -> StoredStudy:
-    """A finished study by its name."""
+    """Return a finished study by its name."""
     known = stored_studies(folder)
     if name not in known:
         raise Refused(
@@ -203,7 +203,7 @@ def stored_study(folder: Path, name: str) -> StoredStudy:
 
 
 def stored_studies(folder: Path) -> dict[str, StoredStudy]:
-    """Every finished study in a folder by name: NAME/study.json, or NAME/tables/study.json."""
+    """Return finished studies by name: FOLDER/NAME/study.json or FOLDER/NAME/tables/study.json."""
     inside = {path.parents[1].name: path.parent for path in folder.glob(f"*/tables/{ABOUT_FILE}")}
     direct = {path.parent.name: path.parent for path in folder.glob(f"*/{ABOUT_FILE}")}
     return {name: StoredStudy(path) for name, path in sorted({**inside, **direct}.items())}
@@ -216,7 +216,7 @@ def _read(path: Path) -> Columns:
 
 
 def read_json(path: Path, *needed: str) -> dict[str, Any]:
-    """A JSON object that holds at least some entries."""
+    """Return a JSON object that holds at least some entries."""
     with _told(path):
         known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for name in needed:

@@ -1,4 +1,4 @@
-"""Does supervision help? Play on with an overseer who acts in a small share of the decisions.
+"""Plays with an overseer who acts in a small share of the decisions: does supervision help?
 
 python reproduction/supervise.py beamrider-a3c
 
@@ -42,7 +42,7 @@ TOLERANCE = 0.5
 PILOT_EVERY = 50
 """In unsupervised games, true criticality is measured at one decision out of this many."""
 PILOT_GAMES = 32
-"""So many of them, the first ones, give the thresholds: later ones must not move these."""
+"""The thresholds come from this many first games; later ones must not move them."""
 STRATEGIES = ("nobody", "random", "proxy", "margin", "criticality", "gain")
 MEASURED = ("criticality", "gain")
 """Strategies that ask the lookahead at every decision."""
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Played:
-    """So many decisions of one game, and of those after it."""
+    """This many decisions of one game, and of those after it."""
 
     strategy: str
     game: int
@@ -102,9 +102,9 @@ class Supervisor:
         self.proxy = PROXIES[study.default_proxy]
 
     def returns(self, way: OwnWay | None = None) -> Floats:
-        """The discounted return of each action here, if the agent goes on after it, [actions].
+        """Return the discounted return of each action, the agent acting after it, [actions].
 
-        `way`: how the agent would go on alone, if that is known.
+        `way`: how the agent would continue alone, if that is known.
         """
         runner = self.runner
         point = Point(runner.simulator.save(), None)
@@ -114,7 +114,7 @@ class Supervisor:
         return found
 
     def play(self, strategy: str, game: int, look: Callable[..., bool]) -> Played:
-        """So many decisions from somewhere in a game on, over as many lives as it takes."""
+        """Play this many decisions from a state within a game on, through several lives."""
         runner, plan = self.runner, self.plan
         simulator = runner.simulator
         rng = np.random.default_rng([STRATEGIES.index(strategy), game])
@@ -153,7 +153,7 @@ class Supervisor:
         return Played(strategy, game, plan.decisions, deaths, reward, looked_at, overruled, pilot)
 
     def _begin(self, game: int) -> Any:
-        """Somewhere in a game that the agent plays alone; the same place for every strategy."""
+        """Go to a state in a game that the agent plays alone, the same for every strategy."""
         runner, rng = self.runner, np.random.default_rng([99, game])
         simulator = runner.simulator
         self._seed = 1_000 * game
@@ -169,7 +169,7 @@ class Supervisor:
         return observation
 
     def _step(self, action: Any) -> tuple[Step, Any]:
-        """What the action brought, and what is seen next; a lost game is followed by another."""
+        """Act; return the outcome and what is seen next (after a lost game, a new one)."""
         simulator = self.runner.simulator
         step = simulator.step(action)
         if not (step.terminated or step.truncated):
@@ -185,7 +185,7 @@ class Supervisor:
 
 
 def measured(strategy: str, returns: Floats, own: int) -> float:
-    """True criticality, or what the overseer could gain, from the return of each action.
+    """Return true criticality, or what the overseer could gain, from the return of each action.
 
     Rounded, since a mean of equal numbers differs from them in its last digit.
     """
@@ -197,7 +197,7 @@ def measured(strategy: str, returns: Floats, own: int) -> float:
 def looker(
     strategy: str, study: StoredStudy, margins: Margins | None, plan: Plan, pilot: Floats
 ) -> Callable[[float, np.random.Generator], bool]:
-    """Which decisions a strategy looks at, from their proxy or what was measured there."""
+    """Return how a strategy decides to look, from a decision's proxy or what was measured there."""
     if strategy == "nobody":
         return lambda value, rng: False
     if strategy == "random":
@@ -214,13 +214,13 @@ def looker(
 
 
 def ranked_by(margins: Margins, proxies: Floats) -> Callable[[Floats], Floats]:
-    """How far up the lowest margins stand; decisions of one margin by their proxy."""
+    """Return a function that ranks decisions: lowest margin first, then highest proxy."""
     every = np.sort(proxies)
     return lambda values: margin_rank(margins.lookup(values, TOLERANCE).margin, values, every)
 
 
 def every_proxy(study: StoredStudy) -> Floats:
-    """Of all decisions stored."""
+    """Return the proxies of all stored decisions."""
     return np.concatenate([life.proxies[study.default_proxy] for life in study.lives])
 
 
@@ -235,7 +235,7 @@ def alike(study: StoredStudy, budget: float) -> bool:
 
 
 def play_one(folder: Path, plan: Plan, strategy: str, game: int, pilot: list[float]) -> Played:
-    """One game in a process of its own."""
+    """Play one game in a separate process."""
     study = StoredStudy(folder)
     margins = study.fit("calibrated") if strategy == "margin" else None
     look = looker(strategy, study, margins, plan, np.array(pilot))

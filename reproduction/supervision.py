@@ -1,4 +1,4 @@
-"""What supervise.py found, as tables."""
+"""The results of supervise.py as tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def supervised(studies: Mapping[str, StoredStudy]) -> str:
 
 
 def supervision_compared(studies: Mapping[str, StoredStudy]) -> str:
-    """Deaths and reward against the same games under nobody and under chance."""
+    """Return deaths and reward against the same games under nobody and under chance."""
 
     def rows_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
         played = games_of(found)
@@ -66,13 +66,13 @@ def supervision_compared(studies: Mapping[str, StoredStudy]) -> str:
 def differences(
     played: Mapping[str, Mapping[int, Any]], strategy: str, other: str, what: str
 ) -> list[float]:
-    """Of a strategy and another one, for each 1,000 decisions, in the games that both played."""
+    """Compare two strategies per 1,000 decisions, in the games that both played."""
     ours, theirs = played[strategy], played.get(other, {})
     return [_rate(ours[game], what) - _rate(theirs[game], what) for game in ours if game in theirs]
 
 
 def worth_of_a_look(studies: Mapping[str, StoredStudy]) -> str:
-    """What acting in one chosen decision is worth, at some decisions of the unsupervised games."""
+    """Return what acting in one chosen decision is worth, in the unsupervised games."""
 
     def rows_of(found: Mapping[str, Any]) -> Iterator[list[str]]:
         pilots = [one["pilot"] for one in found["played"] if one["strategy"] == "nobody"]
@@ -93,7 +93,7 @@ def _by_agent(
     header: list[str],
     rows_of: Callable[[Mapping[str, Any]], Iterable[list[str]]],
 ) -> str:
-    """A table of what was played with each agent, one row for each strategy."""
+    """Return a table of what was played with each agent, one row for each strategy."""
     rows = []
     for agent in CAPTURED:
         found = found_of(studies, agent)
@@ -103,7 +103,7 @@ def _by_agent(
 
 
 def _worth(values: Sequence[Floats], by: Sequence[Floats] | None, share: float) -> str:
-    """The mean of the values in the share of decisions that stand highest, [games][decisions]."""
+    """Return the mean of the values over the highest share of decisions, [games][decisions]."""
 
     def mean(chosen: Sequence[int]) -> float:
         drawn = np.concatenate([values[game] for game in chosen])
@@ -120,7 +120,7 @@ def _worth(values: Sequence[Floats], by: Sequence[Floats] | None, share: float) 
 
 
 def found_of(studies: Mapping[str, StoredStudy], agent: str) -> dict[str, Any] | None:
-    """What was played with an agent, if it was."""
+    """Return what was played with an agent, if it was."""
     needed = ("plan", "alike", "played")
     return studies[agent].beside(RESULT, *needed) if agent in studies else None
 
@@ -130,7 +130,7 @@ def _label(strategy: str, found: Mapping[str, Any]) -> str:
 
 
 def games_of(found: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
-    """Strategy → game → what was played, without strategies that played nothing."""
+    """Return strategy → game → what was played, without strategies that played nothing."""
     by_strategy: dict[str, dict[int, Any]] = {name: {} for name in STRATEGIES}
     for one in found["played"]:
         by_strategy[one["strategy"]][one["game"]] = one
@@ -142,7 +142,7 @@ def _rate(one: Mapping[str, Any], what: str) -> float:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean over games and its 95 % t interval."""
+    """Return the mean over games and its 95 % t interval."""
     each = np.array(values)
     reach = student_quantile(0.95, len(each)) * each.std(ddof=1) / np.sqrt(len(each))
     return float(each.mean()), float(each.mean() - reach), float(each.mean() + reach)

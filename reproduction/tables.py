@@ -36,7 +36,7 @@ Studies = Mapping[str, StoredStudy]
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table."""
+    """Write a table as Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -54,7 +54,7 @@ def validation(study: StoredStudy, method: str) -> Validation:
 
 @cache
 def margins_of(study: StoredStudy, method: str) -> Margins:
-    """The fit of all moments."""
+    """Return the fit of all moments."""
     return study.fit(method)
 
 
@@ -64,7 +64,7 @@ LEARNED_FILE = "learned.json"
 
 
 def learned(studies: Studies) -> str:
-    """Mean margins of the paper's and of a learned proxy under both promises."""
+    """Return mean margins of the paper's and of a learned proxy under both promises."""
     rows = []
     for agent in AGENTS:
         found = studies[agent].beside(LEARNED_FILE, "results") if agent in studies else None
@@ -92,7 +92,7 @@ def learned(studies: Studies) -> str:
 
 
 def table_one(studies: Studies) -> str:
-    """Percentile error for each agent and n: the paper's, ours by its method, ours by default."""
+    """Return percentile errors by agent and n: the paper's, ours by its method, and by default."""
     rows = []
     for agent in AGENTS:
         for place, n in enumerate(N_VALUES):
@@ -130,7 +130,7 @@ def cross_validated(studies: Studies) -> str:
 
 
 def association(studies: Studies) -> str:
-    """Rank correlation of proxy and true criticality, for each phase and n."""
+    """Return rank correlation of proxy and true criticality, for each phase and n."""
     rows = []
     for agent in AGENTS:
         for phase in ("natural", "spread"):
@@ -148,7 +148,7 @@ def association(studies: Studies) -> str:
 
 
 def tails(studies: Studies) -> str:
-    """The 95 % percentile of true criticality at natural moments of low and of high proxies."""
+    """Return the 95 % percentile of the loss at natural moments of low and of high proxies."""
     rows = []
     for agent in AGENTS:
         for place, name in ((0, "lowest fifth"), (-1, "highest fifth")):
@@ -171,7 +171,7 @@ def tails(studies: Studies) -> str:
 def margins_along(
     study: StoredStudy, lives: Sequence[Life], method: str, tolerance: float
 ) -> list[Floats]:
-    """The margin at every decision of some lives."""
+    """Return the margin at every decision of some lives."""
     margins = margins_of(study, method)
     # The paper's table ends below the highest proxies; above it, it takes the last column.
     above = "nearest" if method == "paper" else "zero"
@@ -185,7 +185,7 @@ def margins_along(
 
 
 def before_death(lives: Sequence[Life], margins: Sequence[Floats]) -> list[tuple[float, float]]:
-    """Mean and sd of the margin at the last decisions before each death, and over all of them."""
+    """Return mean and sd of the margin at the last decisions before each death, and over all."""
     found = []
     for back in BEFORE_DEATH:
         at = [
@@ -199,7 +199,7 @@ def before_death(lives: Sequence[Life], margins: Sequence[Floats]) -> list[tuple
 
 
 def table_two(studies: Studies) -> str:
-    """Margins before death, the paper's and ours."""
+    """Return margins before death, the paper's and ours."""
     rows = []
     for (tolerance, agent), paper in MARGINS_BEFORE_DEATH.items():
         rows.append([f"{tolerance:g}", agent, "paper", *map(_mean_and_sd, paper)])
@@ -218,7 +218,7 @@ def table_two(studies: Studies) -> str:
 
 
 def ends_of_lives(study: StoredStudy) -> dict[str, list[Life]]:
-    """The kept lives up to the reported death and, where it is known, to the last chance."""
+    """Return the kept lives up to the reported death and, where it is known, to the last chance."""
     every = (study.lives, study.lives_in_play)
     return {name: lives for name, lives in zip(COUNTED, every, strict=True) if lives}
 
@@ -232,7 +232,7 @@ def _mean_and_sd(pair: tuple[float, float]) -> str:
 
 @cache
 def captures(study: StoredStudy, counted: str) -> dict[str, Capture]:
-    """For the margin at ζ = 0.5 and for every proxy."""
+    """Return loss capture by the margin at ζ = 0.5 and by every proxy."""
     lives = ends_of_lives(study)[counted]
     died = [life.died for life in lives]
     margins = margins_along(study, lives, "calibrated", 0.5)
@@ -246,7 +246,7 @@ def captures(study: StoredStudy, counted: str) -> dict[str, Capture]:
 
 
 def loss_capture(studies: Studies) -> str:
-    """The share of deaths in the 5 % of decisions that look most dangerous."""
+    """Return the share of deaths in the 5 % of decisions that look most dangerous."""
     rows = []
     for agent, paper in CAPTURED.items():
         if agent not in studies:
@@ -274,7 +274,7 @@ def _share(found: Capture) -> str:
 
 
 def warning_time(studies: Studies) -> str:
-    """The share of deaths with one of the highest proxies so long before it was too late."""
+    """Return the share of deaths that one of the highest proxies announces, by how early."""
     rows = []
     for agent in CAPTURED:
         lives = studies[agent].lives_in_play if agent in studies else []
@@ -293,7 +293,7 @@ def warning_time(studies: Studies) -> str:
 
 
 def last_chance(studies: Studies) -> str:
-    """How far before the reported end the deaths could last be put off."""
+    """Return how far before the reported end the deaths could last be put off."""
     rows = []
     for agent in CAPTURED:
         back = list(studies[agent].last_chances.values()) if agent in studies else []
@@ -335,7 +335,7 @@ def table_three(studies: Studies) -> str:
 
 @cache
 def densities_of(study: StoredStudy) -> plot_info.KdeInfo:
-    """The paper's densities."""
+    """Return the paper's densities."""
     return plot_info.kde_info(study.tuples(), minimum_bandwidth=study.about["minimum_bandwidth"])
 
 
@@ -373,7 +373,7 @@ def measured(studies: Studies) -> str:
 
 
 def cost(studies: Studies) -> str:
-    """Simulator steps, hours of one core, and the machine."""
+    """Return simulator steps, hours of one core, and the machine."""
     rows = []
     for name, study in studies.items():
         status = study.about["status"]
@@ -392,7 +392,7 @@ def cost(studies: Studies) -> str:
 
 
 def dense_gaps(studies: Studies) -> str:
-    """What margins from the powers of two alone miss: judged by losses at every n."""
+    """Return what margins from the powers of two alone miss: judged by losses at every n."""
     study = studies.get("pong-apex-dense")
     if study is None:
         return "Not run."
@@ -421,7 +421,7 @@ def dense_gaps(studies: Studies) -> str:
 
 
 def rule_beside_plan(studies: Studies) -> str:
-    """The same moments under the paper's stopping rule and under 48 trials each."""
+    """Return the same moments under the paper's stopping rule and under 48 trials each."""
     rows = []
     for agent in ("beamrider-apex", "beamrider-a3c"):
         if agent not in studies or f"{agent}-rule" not in studies:

@@ -48,7 +48,7 @@ class Settings(training_loop.Settings):
 
 
 class Rollout:
-    """What all games did over some steps, and the observation that followed the last."""
+    """The steps of all games over a while, and the observation after the last."""
 
     def __init__(self, settings: Settings, device: torch.device) -> None:
         shape = (settings.rollout_steps, settings.games)
@@ -91,7 +91,7 @@ class Learner(training_loop.Learner):
         self.minibatches: list[Tensor] = []
 
     def load(self, directory: Path) -> None:
-        """Go on from a checkpoint; the optimizer keeps the learning rate that can be set."""
+        """Continue from a checkpoint; the optimizer keeps the learning rate that can be set."""
         super().load(directory)
         self.optimizer.param_groups[0]["lr"] = self.learning_rate
 

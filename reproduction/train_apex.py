@@ -113,7 +113,7 @@ class Replay:
         self.valid[slot, part] = valid
 
     def look_ahead(self, slot: Tensor, game: Tensor) -> tuple[Tensor, Tensor]:
-        """The discounted rewards of the next steps, and the factor for the value after them."""
+        """Return the discounted rewards of the next steps, and the factor of the value then."""
         returns = torch.zeros(slot.shape, device=slot.device)
         factor = torch.ones_like(returns)
         for ahead in range(LOOK_AHEAD):
@@ -128,7 +128,7 @@ class Replay:
         self.priorities[slot, game] = priority * self.valid[slot, game]
 
     def stacked(self, slot: Tensor, game: Tensor) -> Tensor:
-        """The observations at some slots; frames from before the game's start are black."""
+        """Return the observations at some slots; frames from before the game's start are black."""
         slots = (slot[:, None] + self.offsets) % self.length
         known = self.ages[slot, game][:, None] + self.offsets >= 0
         return self.frames[slots, game[:, None]] * known[:, :, None, None].to(torch.uint8)
@@ -180,7 +180,7 @@ class Learner(training_loop.Learner):
         self.updates = 0
 
     def load(self, directory: Path) -> None:
-        """Go on from a checkpoint, with the target network up to date."""
+        """Continue from a checkpoint, with the target network up to date."""
         super().load(directory)
         self.copy_to_target()
 
@@ -190,7 +190,7 @@ class Learner(training_loop.Learner):
 
     @torch.no_grad()
     def values(self, observations: Tensor) -> Tensor:
-        """The action values of some observations."""
+        """Return the action values of some observations."""
         with self.autocast():
             return self.network(observations)
 

@@ -148,7 +148,7 @@ def export(actor: nn.Module, path: Path) -> None:
 
 
 def play(policy: Policy, *, games: int, seed: int) -> np.ndarray:
-    """Greedy scores in the real environment, [games]."""
+    """Return greedy scores in the real environment, [games]."""
     env = gym.make(ENVIRONMENT)
     scores = np.zeros(games)
     for game in range(games):
@@ -165,7 +165,7 @@ def play(policy: Policy, *, games: int, seed: int) -> np.ndarray:
 def correlation(
     policy: Policy, *, n: int, moments: int, trials: int, seed: int, opening: int = 30
 ) -> tuple[float, int]:
-    """Spearman's rank correlation of the proxy with the loss after n random actions.
+    """Return Spearman's rank correlation of the proxy with the loss after n random actions.
 
     One moment per episode, with a random opening; all trials at once in a vector environment.
     """
@@ -182,7 +182,7 @@ def correlation(
 def _moments(
     policy: Policy, moments: int, opening: int, random: np.random.Generator, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """States [kept, 4], their steps [kept] and proxies [kept], none in the last 32 steps."""
+    """Return states [kept, 4], their steps [kept] and proxies [kept], none in the last 32 steps."""
     envs: Any = gym.make_vec(ENVIRONMENT, moments, vectorization_mode="vector_entry_point")
     observation, _ = envs.reset(seed=seed)
     openings = random.integers(0, opening + 1, moments)
@@ -208,7 +208,7 @@ def _moments(
 def _returns(
     policy: Policy, states: np.ndarray, times: np.ndarray, n: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Discounted returns [states] of 459 steps, the first n of them with random actions."""
+    """Return discounted returns [states] of 459 steps, the first n of them with random actions."""
     envs: Any = gym.make_vec(ENVIRONMENT, len(states), vectorization_mode="vector_entry_point")
     envs.reset(seed=0)
     envs.unwrapped.state = states.T.copy()

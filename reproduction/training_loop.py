@@ -50,7 +50,7 @@ class Settings:
 
     @property
     def parts(self) -> list[slice]:
-        """Where each group's games stand among all games."""
+        """The slice of each group's games among all games."""
         size = self.games_per_group
         return [slice(n * size, (n + 1) * size) for n in range(self.groups)]
 
@@ -103,18 +103,18 @@ class Learner(ABC):
         )
 
     def load(self, directory: Path) -> None:
-        """Go on from a checkpoint, if there is one."""
+        """Continue from a checkpoint, if there is one."""
         load_checkpoint(directory, self.network, self.optimizer)
 
     def set_progress(self, fraction: float) -> None:  # noqa: B027, many have no schedule
         """Follow schedules, where there are any, to this fraction of the planned steps."""
 
     def count(self, *statistics: Tensor) -> None:
-        """Take down the statistics of one update, in the order of `statistic_names`."""
+        """Record the statistics of one update, in the order of `statistic_names`."""
         self._statistics += torch.stack([torch.ones_like(statistics[0]), *statistics])
 
     def read_statistics(self) -> str:
-        """The number of updates since the last call and the means of their statistics."""
+        """Return the number of updates since the last call and the means of their statistics."""
         count, *sums = self._statistics.tolist()
         self._statistics.zero_()
         means = [
@@ -137,7 +137,7 @@ class Actors(ABC):
         """Play for a while, learning in between; gives the number of steps in all games."""
 
     def mean_of(self, attribute: str) -> float:
-        """The mean of the recent `life_returns` or `game_scores`."""
+        """Return the mean of the recent `life_returns` or `game_scores`."""
         values = [value for group in self.groups for value in getattr(group, attribute)]
         return float(np.mean(values)) if values else float("nan")
 
@@ -215,7 +215,7 @@ def train(
 
 
 def pieces_with_this_one(progress: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    """The pieces in which an agent was trained, for its card: first step, command, options."""
+    """Return the pieces in which an agent was trained: first step, command, options."""
     command = shlex.join(["python", f"reproduction/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     piece = {"first_step": progress.get("steps", 0), "command": command, **options}
     return [*progress.get("pieces", []), piece]

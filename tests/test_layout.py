@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from helpers.paths import ROOT
@@ -41,6 +42,20 @@ def test_every_package_says_what_it_is_for() -> None:
     for package in PACKAGES:
         tree = ast.parse((SOURCE / package / "__init__.py").read_text())
         assert ast.get_docstring(tree), package
+
+
+def test_every_package_names_its_modules() -> None:
+    """From these docstrings alone, a newcomer must find where something belongs."""
+    packages = [path.parent for path in modules() if path.name == "__init__.py"]
+    assert len(packages) > len(PACKAGES)
+    for package in packages:
+        if package == SOURCE:
+            continue
+        said = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        inside = {path.stem for path in package.iterdir() if path.suffix == ".py"} - {"__init__"}
+        inside |= {path.parent.name for path in package.glob("*/__init__.py")}
+        missing = {name for name in inside if not re.search(rf"\b{name}\b", said)}
+        assert {name for name in missing if not name.startswith("show_")} == set(), package
 
 
 def test_tests_mirror_the_packages() -> None:

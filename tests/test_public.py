@@ -94,11 +94,17 @@ HEAVY = {
     "torch",
 }
 WEB = {"fastapi", "starlette", "uvicorn", "websockets"}
-FITTING = {"safemargin.margins.fitting", "safemargin.margins.methods"} | {
-    f"safemargin.margins.bounds.{name}"
-    for name in ("boosted", "calibrated", "conformal", "isotonic", "paper", "tolerance")
+FITTING = {
+    f"safemargin.margins.{name}"
+    for name in (
+        *("density", "fitting", "methods"),
+        *("learned.choosing", "learned.crossfit", "learned.models"),
+        *(f"bounds.{name}" for name in ("boosted", "calibrated", "conformal", "granted")),
+        *(f"bounds.{name}" for name in ("isotonic", "paper", "ranks", "sample", "tolerance")),
+    )
 }
-WATCH = "access explorer fleet.local fleet.messages fleet.state fleet_app replay_app server"
+STUDY = ROOT / "tests" / "data" / "studies" / "pong-a3c"
+MARGINS = ROOT / "tests" / "data" / "cartpole-margins.json"
 
 
 @pytest.mark.parametrize(
@@ -107,17 +113,25 @@ WATCH = "access explorer fleet.local fleet.messages fleet.state fleet_app replay
         ("import safemargin", "safemargin", HEAVY | WEB | FITTING | {"numpy", "gymnasium"}),
         # Deployment: looking margins up needs numpy and nothing else, nor does a monitor.
         ("import safemargin as s; s.Margins", "numpy", HEAVY | WEB | FITTING | {"gymnasium"}),
-        ("import safemargin as s; s.Monitor", "numpy", HEAVY | WEB | FITTING | {"gymnasium"}),
+        (
+            f"import safemargin as s; s.Monitor({str(MARGINS)!r}, tolerance=1.0).step([0.5, 0.25])",
+            "numpy",
+            HEAVY | WEB | FITTING | {"gymnasium"},
+        ),
         ("import safemargin as s; s.Study; import safemargin.cli", "gymnasium", HEAVY | WEB),
-        ("import safemargin.web.report", "gymnasium", (HEAVY - {"matplotlib"}) | WEB),
+        (
+            "import safemargin as s; from safemargin.web.report import report_info; "
+            f"report_info(s.Study.open({str(STUDY)!r}), top=0)",
+            "gymnasium",
+            (HEAVY - {"scipy"}) | WEB,
+        ),
         (
             "from safemargin.cli import main; main(['--help'])",
             "cyclopts",
             HEAVY | WEB | FITTING | {"numpy", "gymnasium"},
         ),
         (
-            "import safemargin.cli.watch, "
-            + ", ".join(f"safemargin.web.{name}" for name in WATCH.split()),
+            "import safemargin.cli.watch, safemargin.cli.fleet, safemargin.web.explorer",
             "fastapi",
             HEAVY,
         ),

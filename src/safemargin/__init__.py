@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from safemargin.policies.base import Policy as Policy
     from safemargin.policies.loading import load_policy as load_policy
     from safemargin.policies.proxies import register_proxy as register_proxy
+    from safemargin.study.gating import gate as gate
     from safemargin.study.planning import CostPlan as CostPlan
     from safemargin.study.planning import plan_study as plan_study
     from safemargin.study.study import Study as Study

@@ -17,6 +17,8 @@ SafemarginError
 │   ├── StudyBusy           another process is collecting into it
 │   └── UntrustedCode       it names code to run that the user did not name
 ├── MarginsFileError        margins.json is unreadable, truncated or of an unknown version
+├── BaselineFileError       baseline.json is unreadable, truncated or of an unknown version
+├── GateClosed              a gate did not let a checkpoint pass: it is worse, or cannot tell
 ├── AuditLogError           the log of a watched fleet cannot be read or written
 │   └── AuditLogAltered     it was altered after it was written
 └── OverseerLost            whoever oversees the agent cannot be reached, so it must stop
@@ -123,6 +125,14 @@ class UntrustedCode(StudyError):
 
 class MarginsFileError(SafemarginError):
     """A margins file is unreadable, truncated or of an unknown version."""
+
+
+class BaselineFileError(SafemarginError):
+    """A baseline file is unreadable, truncated or of an unknown version."""
+
+
+class GateClosed(SafemarginError, AssertionError):
+    """A gate did not let a checkpoint pass: it is worse, or the data cannot tell."""
 
 
 class AuditLogError(SafemarginError):

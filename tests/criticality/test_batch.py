@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.runners import Counting, runner_in
-from helpers.worlds import TableWorld, always_first, branching, chain
+from helpers.worlds import Outcome, TableWorld, always_first, branching, chain
 
 from safemargin.core.records import EpisodeKey, Floats, Measurement
 from safemargin.core.settings import Settings
@@ -177,6 +177,35 @@ def test_a_trial_can_follow_one_that_is_not_finished() -> None:
     assert second.all_rewards() == [5.0, 2.0, 9.0, 10.0]
     assert first.all_rewards() == [1.0, 2.0, 9.0, 10.0]
     assert third.all_rewards() == [7.0, 8.0, 9.0, 10.0]
+
+
+class Resentful(Policy):
+    """Takes action 0 until it has seen state 2, and action 1 ever after."""
+
+    kind = "logits"
+    identity = "resentful"
+    description = "resentful"
+
+    def initial_memory(self, batch: int) -> tuple[np.ndarray]:
+        return (np.zeros((batch, 1), np.float32),)
+
+    def scores(self, observations: Any, memory: Any = None) -> tuple[np.ndarray, Any]:
+        seen = np.maximum(memory[0], observations[:, 2:3])
+        return np.concatenate([1 - seen, seen], axis=1), (seen,)
+
+
+def test_equal_states_with_other_memories_have_other_futures() -> None:
+    # Action 0 leads from state 0 past 1, action 1 past 2; both ways meet in 3, where action 0 pays.
+    table = [
+        [[Outcome(1, 1, 0.0)], [Outcome(1, 2, 0.0)]],
+        [[Outcome(1, 3, 0.0)], [Outcome(1, 3, 0.0)]],
+        [[Outcome(1, 3, 0.0)], [Outcome(1, 3, 0.0)]],
+        [[Outcome(1, 4, 1.0)], [Outcome(1, 4, 0.0)]],
+        [[Outcome(1, 4, 0.0, ends=True)], [Outcome(1, 4, 0.0, ends=True)]],
+    ]
+    (found,) = measured(1, table=table, policy=Resentful(), step=0, n_values=(1,), gamma=0.9)
+    assert found.perturbed.tolist() == pytest.approx([0.9**2, 0.0])
+    assert found.estimate.mean == pytest.approx(0.5 * 0.9**2)
 
 
 def test_nobody_follows_what_was_abandoned() -> None:

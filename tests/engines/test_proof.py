@@ -266,9 +266,9 @@ def test_a_study_is_resumed_only_by_the_policy_it_was_made_with(
             given as study,
             pytest.raises(
                 StudyMismatch,
-                match="the environment or the policy behaves otherwise than when the study in .* "
-                "was made; check environment variables, the working folder, files and the versions "
-                "of libraries, or collect into another folder",
+                match="the environment or the policy behaves differently now than when the study "
+                "in .* was made; check environment variables, the working folder, files and the "
+                "versions of libraries, or collect into another folder",
             ),
         ):
             study.collect(10, 2, engine=where, workers=workers)
@@ -299,7 +299,9 @@ def test_a_study_is_resumed_only_with_its_limits_and_proxies(
     with create(tmp_path / "study", getattr(namesake, make), proxies=(doubt,)) as study:
         study.collect(1, 1, engine="local")
         monkeypatch.setenv(name, value)
-        with pytest.raises(StudyMismatch, match=f"{what} behaves otherwise than when the study in"):
+        with pytest.raises(
+            StudyMismatch, match=f"{what} behaves differently now than when the study in"
+        ):
             study.collect(2, 1, engine="local")
 
 
@@ -316,7 +318,7 @@ def test_a_study_that_knows_no_proof_gets_one(
             study.collect(2, 1, engine="local")
             assert study.store.meta("proof") == made
         monkeypatch.setenv("NAMESAKE_GAIN", "-1")
-        with pytest.raises(StudyMismatch, match="behaves otherwise"):
+        with pytest.raises(StudyMismatch, match="behaves differently now"):
             study.collect(3, 1, engine="local")
 
 

@@ -239,7 +239,7 @@ def test_an_anchor_finds_what_was_cut_off_and_what_your_own_key_wrote(
 ) -> None:
     kept = tmp_path / "anchors"
     audit = ["audit", str(path), "--anchor", str(kept)]
-    assert anchored(path, kept).written == 1
+    assert anchored(path, kept).delivered == 1
     with sm.AuditLog(path, write=True) as log:
         log.add("left", "a")
     anchored(path, kept)
@@ -293,7 +293,7 @@ def test_an_anchor_at_an_address(path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Keeper) as keeper:
         threading.Thread(target=keeper.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{keeper.server_port}/"
-        assert anchored(path, address).written == 1
+        assert anchored(path, address).delivered == 1
         keeper.shutdown()
     line = json.loads(received[0])
     with sm.AuditLog(path) as log:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import random
 import shutil
 import sqlite3
+import time
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.mutations import CODE, PROGRAMS, Guard
 
 import safemargin as sm
+from safemargin.cli import main
 from safemargin.errors import SafemarginError
 from safemargin.study.blobs import pack
 from safemargin.study.findings import findings
@@ -22,6 +28,9 @@ from safemargin.study.schema import SCHEMA
 from safemargin.study.store import DATABASE
 
 pytestmark = pytest.mark.slow
+
+SLOWEST = 20.0
+"""Seconds that one command may take at most: far more than any takes, far less than a hang."""
 
 TABLES = ["meta", "episodes", "episode_proxies", "moments", "moment_proxies", "estimates", "costs"]
 NUMBERS = [-(2**63), -1, 0, 1, 2, 3, 7, 2**31, 2**62, 1e-320, 0.5, 1e308, float("inf")]
@@ -115,38 +124,66 @@ def damage(folder: Path, pick: random.Random) -> str:
     return str(kind.__name__)
 
 
+def ask(*words: str) -> tuple[int, str]:
+    """Run a command in this process; return its status and what it complained about, if it did."""
+    answer, complaint = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(answer), contextlib.redirect_stderr(complaint):
+        status = main([*words, "--json"])
+    assert type(json.loads(answer.getvalue())) is dict
+    said = complaint.getvalue() if status else ""
+    assert status in (0, 2)
+    assert bool(status) == said.startswith("safemargin: ") == (said.count("\n") == 1)
+    return status, said
+
+
 def use(folder: Path, pick: random.Random) -> None:
-    """Read a study in every way that runs no code of its own."""
+    """Read a study in ways that no command asks for on its own."""
     with sm.Study.open(folder) as study:
         findings(study, study.status(), None)
         repr(study)
-        study.fit(
-            0.8, estimand=pick.choice(["mean", "single-run"]), proxy=pick.choice(study.proxies)
-        )
-        study.export(folder / "steps.csv", steps=True, episodes=3)
         for key in study.store.episode_outlines():
             study.store.episode(key)
             study.store.measurements(key)
 
 
 def test_damage_is_one_sentence(drawn_study: Path, whole: bool, tmp_path: Path) -> None:
-    wrong, refused = [], 0
-    for number in range(10_000 if whole else 200):
+    wrong, refused, guard = [], 0, Guard()
+    folder, written = tmp_path / "study", tmp_path / "written"
+    commands: list[Callable[[random.Random], list[str]]] = [
+        lambda pick: ["status", str(folder)],
+        lambda pick: [
+            *("fit", str(folder), "-o", str(written), "--confidence", "0.8"),
+            *("--estimand", pick.choice(["mean", "single-run"])),
+            *("--proxy", pick.choice(["log_prob_range", "entropy", "certainty"])),
+        ],
+        lambda pick: ["export", str(folder), "--steps", "-o", str(tmp_path / "steps.csv")],
+    ]
+    count = 10_000 if whole else 80
+    for number in range(-3, count):  # the first are whole, and load what is loaded when first used
         pick = random.Random(number)
-        folder = tmp_path / "study"
         folder.mkdir()
         shutil.copy(drawn_study / DATABASE, folder)
-        kind = damage(folder, pick)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about fits on fewer moments
-            try:
-                use(folder, pick)
-            except SafemarginError as error:
-                refused += 1
-                if "\n" in str(error):
-                    wrong.append(f"{number}, {kind}: {error}")
-            except Exception as error:  # noqa: BLE001
-                wrong.append(f"{number}, {kind}: {error!r}")
+        kind = damage(folder, pick) if number >= 0 else "none"
+        for work in (*commands, None):
+            began = time.perf_counter()
+            with warnings.catch_warnings(action="ignore"):  # about fits on fewer moments
+                try:
+                    if work is None:
+                        with guard.watching(*(CODE if number >= 0 else ()), *PROGRAMS):
+                            use(folder, pick)
+                    else:
+                        with guard.watching(*PROGRAMS):
+                            status, said = ask(*work(pick))
+                        refused += bool(status)
+                        assert number >= 0 or not status, said
+                except SafemarginError as error:
+                    if not str(error).isprintable():
+                        wrong.append(f"{number}, {kind}: more than a line: {error!r}")
+                except Exception:  # noqa: BLE001
+                    wrong.append(f"{number}, {kind}: {traceback.format_exc()[-500:]}")
+            if (seconds := time.perf_counter() - began) > SLOWEST:
+                wrong.append(f"{number}, {kind}: took {seconds:.1f} s")
         shutil.rmtree(folder)
-    assert not wrong, "\n".join(wrong)
-    assert refused > 0
+    assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:20])
+    assert not guard.seen, "\n".join(guard.seen[:20])
+    assert 0.2 * count < refused < 2.9 * count

@@ -18,6 +18,7 @@ from helpers.worlds import make_branching, make_slippery_chain
 import safemargin as sm
 from safemargin.core.records import Estimate, Measurement
 from safemargin.errors import StudyCorrupt
+from safemargin.study import disk_faults
 from safemargin.study.blobs import MOST_BYTES, pack, unpack
 from safemargin.study.evidence import contradiction
 from safemargin.study.store import DATABASE
@@ -240,6 +241,11 @@ def test_other_damage_is_one_sentence(
         read(study, "fit")
     assert "\n" not in str(caught.value)
     assert re.search("restore (it|study.db) from a copy", str(caught.value))
+
+
+def test_what_sqlite_says_in_several_lines_is_one() -> None:
+    error = disk_faults.damaged(Path("study"), "*** in main ***\nOn page 5\x1b[31m:\n  x")
+    assert "is damaged (*** in main *** On page 5\\x1b[31m: x); restore it" in str(error)
 
 
 # -- arrays that would fill the memory -----------------------------------------------------------

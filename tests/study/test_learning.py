@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from helpers.worlds import make_dark_road, make_risky_road
 import safemargin as sm
 from safemargin.errors import InvalidInput, StudyIncomplete, StudyMismatch
 from safemargin.margins.learned.models import Recipe
+from safemargin.margins.learned.probe import Layer
 from safemargin.policies.features import with_value
 from safemargin.study.lessons import LABELS, open_labels
 from safemargin.study.store import DATABASE
@@ -126,8 +128,26 @@ def test_a_monitor_says_what_it_lacks(learned: Path) -> None:
     assert monitor.needs_features
     with pytest.raises(InvalidInput, match="needs features: the policy's last hidden layer"):
         monitor.step(np.zeros(2, np.float32))
+    assert margins.probe is not None
+    hidden = np.ones(margins.probe.hidden_width, np.float32)
+    with pytest.raises(InvalidInput, match=r"takes \d+ numbers at each moment, and these scores"):
+        sm.Monitor(margins, tolerance=0.2).step(np.zeros(3, np.float32), hidden)
     with pytest.raises(StudyMismatch, match="made for another policy"):
         sm.Monitor(margins, tolerance=0.2, policy="sha256:another")
+
+
+def test_a_learned_proxy_without_end_calls(learned: Path) -> None:
+    """−∞ lies below all that was measured, where the largest margin would be granted."""
+    with reopened(learned) as study:
+        margins = study.fit(proxy="learned")
+    probe = margins.probe
+    assert probe is not None
+    huge = np.full((len(probe.view.spreads), 1), -3e38, np.float32)
+    endless = replace(probe, networks=[[Layer(huge, -huge[0])]], farthest=1e300)
+    monitor = sm.Monitor(replace(margins, probe=endless), tolerance=0.2)
+    decision = monitor.step(np.zeros(2), np.full(probe.hidden_width, 1e6))
+    assert np.isnan(decision.proxy)
+    assert decision.call
 
 
 def test_validation_learns_anew_without_each_fold(learned: Path) -> None:

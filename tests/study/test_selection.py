@@ -88,6 +88,7 @@ def test_against_brute_force(values: list[list[float]]) -> None:
             distances = [min(abs(value - known) for known in selected) for value in row]
             assert distances[moment.step] == max(distances)
         selected.append(row[moment.step])
+    assert len(selected) == len(values)
 
 
 def test_more_episodes_never_change_earlier_choices() -> None:

@@ -32,7 +32,7 @@ from helpers.worlds import (
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.core.records import EpisodeKey
-from safemargin.environments import environment_identity
+from safemargin.environments.identity import behaviour
 from safemargin.errors import (
     InvalidInput,
     NotMeasurable,
@@ -352,23 +352,26 @@ def test_two_that_begin_the_same_study_at_once(tmp_path: Path) -> None:
 
 
 def test_the_parts_are_proven_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment is built and fingerprinted when a study is created or first collected."""
-    proven: list[str] = []
+    """One fingerprint for each study that is created or opened, and one for each collection."""
+    proven: list[Any] = []
 
-    def counting(spec: Any, env: Any) -> str:
-        proven.append(spec.name)
-        return environment_identity(spec, env)
+    def counting(env: Any) -> list[bytes]:
+        proven.append(env)
+        return behaviour(env)
 
-    monkeypatch.setattr("safemargin.study.provenance.environment_identity", counting)
+    monkeypatch.setattr("safemargin.environments.identity.behaviour", counting)
+    monkeypatch.setattr("safemargin.engines.proof.behaviour", counting)
     with create(tmp_path / "study") as study:
+        assert len(proven) == 1
         study.collect(2, 1, workers=1)
         study.job()
-    assert len(proven) == 1
-    with sm.Study.open(tmp_path / "study", env=make_branching, policy=POLICY) as study:
-        assert len(proven) == 1  # looking at a study proves nothing
-        study.collect(3, 1, workers=1)
-        study.collect(3, 2, workers=1)
     assert len(proven) == 2
+    with sm.Study.open(tmp_path / "study", env=make_branching, policy=POLICY) as study:
+        assert len(proven) == 2  # looking at a study proves nothing
+        study.collect(3, 1, workers=1)
+        assert len(proven) == 4
+        study.collect(3, 2, workers=1)
+    assert len(proven) == len(set(map(id, proven))) == 5
 
 
 def test_the_status_is_computed_once_until_something_changes(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Importing these modules registers their commands.
-from safemargin.cli import bundled, margins, pages, study, watch  # noqa: F401
+from safemargin.cli import bundled, gate, margins, pages, study, trace, watch  # noqa: F401
 from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 

@@ -17,10 +17,11 @@ from typing import Any
 from safemargin.cli.options import print_note, serve_page
 from safemargin.cli.watch import CallOptions, PeopleOptions, WatchOptions
 from safemargin.core.budget import Budget
+from safemargin.core.text import printable
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import InvalidInput
 from safemargin.margins.lookup import Margins
-from safemargin.monitor.audit import AuditLog, printable
+from safemargin.monitor.audit import AuditLog
 from safemargin.monitor.caller import Caller
 from safemargin.monitor.forecast import (
     Forecast,
@@ -30,7 +31,7 @@ from safemargin.monitor.forecast import (
 )
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.notifications import Command, Notifier, Webhook
-from safemargin.monitor.seals import Anchor
+from safemargin.monitor.seals import ANCHOR_TIMEOUT, Anchor
 from safemargin.monitor.stuck import Stuck
 from safemargin.policies import load_policy
 from safemargin.study.signing import code_named
@@ -87,7 +88,7 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
     with contextlib.ExitStack() as stack:
         notifiers = _notifiers(people)
         for notifier in notifiers:
-            stack.callback(_close, notifier)
+            stack.callback(_close, notifier, 5)
         anchor = None if people.anchor is None else Anchor(people.anchor)
         # Whatever may be refused comes before the log is made.
         if options.server.token_file is not None:
@@ -111,8 +112,8 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
         )
         fleet.journal.listeners += notifiers
         if anchor is not None:
-            anchor.on_failure = _report_anchor
-            stack.callback(_close_anchor, anchor)
+            anchor.on_failure = _report_failure
+            stack.callback(_close, anchor, 2 * ANCHOR_TIMEOUT)
             anchor.start(log)
         hooks: dict[str, Any] = {}
         if crew is not None:
@@ -175,33 +176,20 @@ def _notifiers(people: PeopleOptions) -> list[Notifier]:
     return notifiers
 
 
-def _close(notifier: Notifier) -> None:
-    notifier.close(timeout=5)
-    if notifier.failed:
-        _report_failure(notifier, last=True)
+def _close(sender: Notifier | Anchor, timeout: float) -> None:
+    """Let it send what it still has, and print how many messages failed, if any."""
+    sender.close(timeout=timeout)
+    if sender.failed:
+        _report_failure(sender, last=True)
 
 
-def _report_failure(notifier: Notifier, *, last: bool = False) -> None:
-    """Print the first failed delivery at once, and how many failed at the end."""
-    if last or notifier.failed == 1:
-        count = f"{notifier.failed} of {notifier.failed + notifier.delivered}"
+def _report_failure(sender: Notifier | Anchor, *, last: bool = False) -> None:
+    """Print the first message that failed at once, and how many failed at the end."""
+    if last or sender.failed == 1:
+        count = f"{sender.failed} of {sender.failed + sender.delivered}"
         what = f"failed for {count} messages; the last" if last else "failed"
-        text = f"the {type(notifier).__name__.lower()} {what}: {notifier.last_error}"
+        text = f"the {type(sender).__name__.lower()} {what}: {sender.last_error}"
         print(f"safemargin: {printable(text)}", file=sys.stderr, flush=True)
-
-
-def _close_anchor(anchor: Anchor) -> None:
-    anchor.close()
-    if anchor.failed:
-        _report_anchor(anchor, last=True)
-
-
-def _report_anchor(anchor: Anchor, *, last: bool = False) -> None:
-    """Print the first line that could not be written at once, and how many at the end."""
-    if last or anchor.failed == 1:
-        what = f"failed {anchor.failed} times; the last" if last else "failed"
-        text = printable(f"the anchor {what}: {anchor.last_error}")
-        print(f"safemargin: {text}", file=sys.stderr, flush=True)
 
 
 def _check(files: Sequence[str], options: WatchOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,17 +37,25 @@ def fit(
             and with --promise margin the only ones at which a margin is granted
     """
     from safemargin.cli.console import print_margins, study_to_judge
+    from safemargin.study.noise import describe_noise, measure_noise
 
     _check_tolerances(tolerance)
     with study_to_judge(study) as opened:
         margins = opened.fit(**vars(fit), **_promised(promise, tolerance))
         margins.save(output)
+        # The loss of a single run is no mean of trials, so theirs is not in the bound.
+        noisy = fit.estimand == "mean"
+        noise = measure_noise(opened.store, opened.tuples(fit.proxy)) if noisy else None
+        sentence = describe_noise(noise, opened.settings)
     for note in () if margins.bound.unbounded else margins.notes:
         options.print_note(note)
     if as_json:
-        options.print_json({"margins": str(output), **margins.to_dict()})
+        found = None if noise is None else asdict(noise)
+        options.print_json({"margins": str(output), "noise": found, **margins.to_dict()})
     else:
         print_margins(margins, tolerance)
+        if sentence is not None:
+            print(sentence[1])
         print(f"\nwrote {output}")
 
 

@@ -8,7 +8,7 @@ from safemargin.monitor.attention import Attention, AttentionRow, Caught
 
 
 def print_attention(attention: Attention) -> None:
-    """A table for each tolerance, and what the budget allows."""
+    """Print a table for each tolerance, and what the budget allows."""
     for tolerance in attention.tolerances:
         print_records(
             f"Calling at tolerance {tolerance:g} (confidence {attention.confidence:g}, "

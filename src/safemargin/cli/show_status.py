@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 from safemargin.cli.options import print_json
-from safemargin.core.text import counted, duration
+from safemargin.core.text import counted, duration, printable
 from safemargin.criticality.coalescing import BYTES_PER_STATE
 from safemargin.margins.bounds.conformal import moments_needed
+from safemargin.study.noise import describe_noise
 from safemargin.study.plays import describe_plays
 from safemargin.study.rare_losses import describe_rare_losses
 from safemargin.study.study import Study
@@ -35,8 +36,9 @@ def show_status(study: Study, *, as_json: bool) -> None:
         return
     print(f"study        {study.path}")
     given = ", ".join(f"{name}={value}" for name, value in study.environment["arguments"].items())
-    print(f"environment  {study.environment['name']}{f' ({given})' if given else ''}")
-    print(f"policy       {study.policy['description']} ({study.policy['kind']} scores)")
+    environment = f"{study.environment['name']}{f' ({given})' if given else ''}"
+    print(f"environment  {printable(environment)}")
+    print(f"policy       {printable(study.policy['description'])} ({study.policy['kind']} scores)")
     print(
         f"episodes     {status.episodes}; {counted(status.chosen_moments, 'moment')} chosen, "
         f"{status.distinct_moments} distinct, from "
@@ -49,6 +51,8 @@ def show_status(study: Study, *, as_json: bool) -> None:
     for phase, done in status.moments.items():
         print(f"{phase:<12} {done} of {status.wanted[phase]} moments measured for every n")
     print(f"calibration  {_calibration(status.moments['natural'])}")
+    if status.regret is not None:
+        print(f"regret       {status.regret}")
     print(f"trials       {status.trials:,} in {counted(status.estimates, 'estimate')}")
     if status.without_spread:
         print(
@@ -58,6 +62,8 @@ def show_status(study: Study, *, as_json: bool) -> None:
     rare_losses = describe_rare_losses(status.spread, status.resting_on_few)
     if rare_losses:
         print(f"half-widths  {rare_losses}")
+    if noise := describe_noise(status.noise, study.settings):
+        print(f"noise        {noise[1]}")
     if status.capped:
         print(
             f"capped       {counted(status.capped, 'estimate')} reached "

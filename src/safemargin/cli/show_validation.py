@@ -168,7 +168,7 @@ def _holds(row: Candidate) -> str:
 
 
 def _outcome(comparison: Comparison, level: int) -> str:
-    """Say who wins at one tolerance, and from whom the winner cannot be told."""
+    """Say who wins at one tolerance, and which others are not shown to differ."""
     winner, undecided = comparison.winners[level], comparison.undecided[level]
     if winner is None:
         return "none holds; collect more moments"

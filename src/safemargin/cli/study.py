@@ -221,6 +221,8 @@ def learn(
     study: options.StudyFolder,
     /,
     *,
+    target: Literal["losses", "regret", "stakes"] = "losses",
+    output: options.Output | None = None,
     labels: int = 0,
     tolerance: float | None = None,
     confidence: options.Confidence = 0.95,
@@ -239,18 +241,32 @@ def learn(
 
         safemargin learn runs/pong
         safemargin learn runs/beamrider --labels 5000 --tolerance 0.5
+        safemargin learn runs/pong --target regret -o regret.json
 
     Args:
+        target: losses: what random actions cost, for margins; regret: where the agent itself is
+            wrong, and stakes: where it matters which action is taken, for a ranking of decisions
+            called `learned-regret` or `learned-stakes` (`simulate-oversight --by regret`)
+        output: with --target regret or stakes: also write the ranking into this JSON file
         labels: first collect cheap labels until there are this many: natural moments of other
             games with a few trials each, for training only
-        tolerance: the loss at which models are compared (default: three that tell moments apart)
+        tolerance: the loss at which models of losses are compared (default: three that tell
+            moments apart)
         no_traces: do not replay all episodes to record the proxy along them; fit, validate and
             compare need only the moments, but report, explorer and simulations need the episodes
     """
     from safemargin.cli.console import ProgressBar, study_to_judge
+    from safemargin.cli.show_ranking import print_ranking
+    from safemargin.study.learning_rankings import ranking_of
 
+    if output is not None and target == "losses":
+        raise InvalidInput(
+            "-o writes a ranking of decisions, with --target regret or stakes; a learned proxy "
+            "travels in the margins that `fit --proxy learned -o FILE` writes"
+        )
     with study_to_judge(study) as opened, ProgressBar() as progress:
         found = opened.learn(
+            target=target,
             labels=labels,
             tolerance=tolerance,
             confidence=confidence,
@@ -258,7 +274,12 @@ def learn(
             **vars(engine),
             progress=progress,
         )
-    options.print_answer(found, _print_learned, as_json=as_json)
+        if output is not None and found.recipe is not None:
+            ranking_of(opened.store, target).save(output)
+    show: Any = _print_learned if target == "losses" else print_ranking
+    options.print_answer(found, show, as_json=as_json)
+    if output is not None and not as_json:
+        print(f"wrote {output}" if found.recipe is not None else f"{output} was not written")
 
 
 def _print_learned(found: Learned) -> None:

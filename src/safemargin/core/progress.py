@@ -1,4 +1,4 @@
-"""Progress of a long computation, reported by the code that does the work."""
+"""How the code that does a long computation reports its progress."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentFeatures:
-    """What the policy's network made of the last observations before a moment."""
+    """The policy's last hidden layer at a moment, and a few steps before it."""
 
     moment: Moment
     hidden: npt.NDArray[np.float32]  # [lags, width] the last hidden layer, then a value if any
@@ -126,7 +126,7 @@ class MomentFeatures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpisodeFeatures:
-    """What the policy's network made of every observation of an episode."""
+    """The policy's last hidden layer at every step of an episode."""
 
     key: EpisodeKey
     hidden: npt.NDArray[np.float32]  # [steps, width]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 
 def duration(seconds: float) -> str:
     """Format a span of time with a suitable unit: '45 s', '12 min', '3.5 h'."""
@@ -22,3 +24,18 @@ def readable(name: str) -> str:
     full = {"q": "Q", "prob": "probability", "log-prob": "log-probability"}
     words = name.replace("log_prob", "log-prob").replace("_", " ").split(" ")
     return " ".join(full.get(word, word) for word in words)
+
+
+def printable(text: str) -> str:
+    """Return the text as one line that is safe to print, with unprintable characters escaped.
+
+    Some texts come from agents or from files of others; none may pass for a line of our own.
+    """
+    return "".join(
+        each
+        if each.isprintable()
+        else " "
+        if unicodedata.category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )

@@ -160,7 +160,7 @@ class TrialBatch:
                 )
 
     def _beginning(self, trial: Trial) -> tuple[Snapshot, list[float]]:
-        """The state that a trial of a larger n left after the same random actions, or the point."""
+        """Return the state that a larger n left after the same random actions, or the point."""
         if trial.streams.environment is None:
             found = self._prefixes.pop(trial.uniforms.tobytes(), None)
             if found is not None:

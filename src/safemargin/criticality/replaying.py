@@ -19,7 +19,7 @@ class Replay:
 
     `earlier_lives` are the actions of the lives before the episode's own, in the same game.
     `differs(step)` makes the error to raise where the replay does not give what was recorded.
-    Nobody looks at the observations of the next `unwatched` steps, earlier lives included.
+    The observations of the next `unwatched` steps are not needed, earlier lives included.
     """
 
     simulator: Simulator

@@ -34,9 +34,9 @@ class Point:
     snapshot: Snapshot
     memory: Memory
     hidden: npt.NDArray[np.float32] | None = None  # [lags, width]
-    """The policy's hidden layer here and a few steps before (`LAGS`); None if it shows none."""
+    """The policy's hidden layer here and a few steps before (`LAGS`); None if it exposes none."""
     random_state: bytes | None = None
-    """The digest of all random generators; None where nobody asks whether they are used."""
+    """The digest of all random generators; None if their use does not matter."""
 
     def drew_in(self, simulator: Simulator) -> bool:
         """Whether a rollout from here has used a random generator of the environment."""

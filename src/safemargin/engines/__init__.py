@@ -1,7 +1,10 @@
 """Where rollouts run: in this process, in several worker processes, or on Ray.
 
-`base` defines jobs, tasks, pieces and the worker that every engine uses; each engine has its own
-module, and `tasks` repeats tasks whose worker died. Add a new engine to `make_engine`.
+`base` defines jobs, tasks, pieces and the worker that every engine uses. Each engine has its own
+module: `local`, `processes` and `ray`; `worker` is the program that the last two run elsewhere, and
+`tasks` repeats tasks whose worker died. `proof` compares what every worker does with what the
+driver does, and `surroundings` names the reasons for a difference. Add a new engine to
+`make_engine`.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class MomentTask:
 
 @dataclass(frozen=True, slots=True)
 class FeaturesTask:
-    """Look at a moment again, or at a whole episode: what the policy's network makes of it."""
+    """Record the policy's hidden layer at a moment, or along a whole episode."""
 
     episode: Episode
     moment: Moment | None

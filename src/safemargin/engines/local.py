@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from safemargin.engines.base import Job, Piece, Task, Worker
-from safemargin.engines.proof import Proof, check_identity, prove
+from safemargin.engines.proof import Proof, prove
 
 
 class LocalEngine:
@@ -21,16 +21,14 @@ class LocalEngine:
     def proof(self) -> Proof:
         """Return what the environment and the policy do in this process."""
         if self._proof is None:
-            check_identity(self._job)
-            self._proof = prove(self._job)
+            self._proof = prove(self._job, driver=True)
         return self._proof
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """Yield the pieces in the order of the tasks."""
         if self._worker is None:
+            self.proof()
             self._worker = Worker(self._job)
-            if self._proof is None:
-                check_identity(self._job)
         for task in tasks:
             yield from self._worker.run(task)
 

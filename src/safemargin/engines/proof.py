@@ -32,7 +32,7 @@ TRIAL_STEPS = 256
 TRIAL_RUNS = 8
 """The most trial runs, however short they are."""
 DIGEST_VERSION = 1
-"""To be raised with any change to the trial runs or their digest: others are not compared."""
+"""Raise it with any change to the trial runs or their digest; other versions are not compared."""
 
 
 def _fingerprint(scores: Any, history: Sequence[Any], n: int | None) -> float:
@@ -56,7 +56,7 @@ class Proof:
     surroundings: Surroundings
 
     def digest(self) -> dict[str, Any]:
-        """Return hashes of the trial runs, to hold against those of another day.
+        """Return hashes of the trial runs, to compare with those of a later collection.
 
         What the environment does under random actions is left out: its identity says so already.
         """
@@ -86,8 +86,7 @@ class Witness:
     @cached_property
     def own(self) -> Proof:
         """What the driver's environment and policy do."""
-        check_identity(self.job)
-        return prove(self.job)
+        return prove(self.job, driver=True)
 
     def read(self, answer: bytes, *, worker: str) -> Iterator[Piece]:
         """Yield the piece in a worker's answer, check the proof in it, or raise the error in it."""
@@ -107,10 +106,15 @@ class Witness:
             raise EngineFault(f"{worker} runs {difference}; {reasons}; {self.advice}")
 
 
-def prove(job: Job) -> Proof:
-    """Make the trial runs."""
+def prove(job: Job, *, driver: bool = False) -> Proof:
+    """Make the trial runs; as the driver, raise EngineFault unless the environment is the study's.
+
+    Workers need not: what they do is compared with the driver.
+    """
     with job.environment.opened() as env:
-        behaves = hashlib.sha256(b"".join(behaviour(env))).hexdigest()
+        behaves = behaviour(env)
+        if driver and job.identity is not None:
+            _check_identity(job.identity, environment_identity(job.environment, env, behaves))
         limits = tuple(
             layer._max_episode_steps
             for layer in layers_of(env)
@@ -125,19 +129,15 @@ def prove(job: Job) -> Proof:
             runner.settings = replace(job.settings, max_episode_steps=longest)
             runs.append(runner.run_episode(EpisodeKey("natural", len(runs))))
             left -= runs[-1].steps
-    return Proof(behaves, limits, tuple(runs), Surroundings.here())
+    hashed = hashlib.sha256(b"".join(behaves)).hexdigest()
+    return Proof(hashed, limits, tuple(runs), Surroundings.here())
 
 
-def check_identity(job: Job) -> None:
-    """Raise EngineFault if this process makes an environment other than the study's."""
-    if job.identity is None:
-        return
-    with job.environment.opened() as env:
-        identity = environment_identity(job.environment, env)
-    if identity != job.identity:
+def _check_identity(of_study: str, identity: str) -> None:
+    if identity != of_study:
         raise EngineFault(
             "this process runs another environment than the study: it behaves differently "
-            f"(its identity is {identity[:19]}…, that of the study {job.identity[:19]}…); restore "
+            f"(its identity is {identity[:19]}…, that of the study {of_study[:19]}…); restore "
             "the environment variables, the working folder and the files of when the study was "
             "opened, or open it again"
         )

@@ -260,7 +260,7 @@ def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> l
 
 @contextlib.contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[None]:
-    """Connect to Ray, silently; in the end, no trace of it is left."""
+    """Connect to Ray silently, and undo all side effects in the end."""
     options: dict[str, Any] = {}
     if address is not None:
         _refuse_unreachable(address)

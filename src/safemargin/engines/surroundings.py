@@ -1,4 +1,4 @@
-"""What code may read besides its arguments: where two processes differ, it may act differently."""
+"""What code may read besides its arguments, and in what two processes differ there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NAMED = 5
 """The most environment variables or modules that a message names."""
 _OF_EVERY_PROCESS = {
     *("_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL"),
-    *("PYTHONBREAKPOINT", "PYTHONPATH", "SPT_NOENV"),
+    *("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "SPT_NOENV"),
 }
-"""Variables that differ between processes anyway, as those that start with RAY_ do."""
+"""Variables that differ between processes anyway or that Ray sets, as it sets those in RAY_."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Surroundings:
 
     @classmethod
     def here(cls) -> Surroundings:
-        """Return those of this process."""
+        """Return the surroundings of this process."""
         return cls(
             folder=_folder(),
             processor=_processor(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,13 @@ class ActionSource:
         return self._space.sample()
 
 
-def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
-    """Return 'sha256:…', the same in every process and run. Resets the environment."""
+def environment_identity(
+    spec: EnvironmentSpec, env: Env, behaves: Iterable[bytes] | None = None
+) -> str:
+    """Return 'sha256:…', the same in every process and run.
+
+    Resets the environment, unless `behaves` says what `behaviour` has found out about it.
+    """
     hashed = hashlib.sha256(spec.identity.encode())
     for layer in layers_of(env):
         # The module of a class from a file is named after the file's path. It was once named
@@ -43,22 +48,23 @@ def environment_identity(spec: EnvironmentSpec, env: Env) -> str:
         name = recorded_class(type(layer))
         name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"safemargin_environment_\1", name)
         hashed.update(name.encode())
-    for part in behaviour(env):
+    for part in behaviour(env) if behaves is None else behaves:
         hashed.update(part)
     return f"sha256:{hashed.hexdigest()}"
 
 
-def behaviour(env: Env) -> Iterator[bytes]:
-    """Yield the spaces and the outcomes of a few random actions; resets the environment."""
-    yield repr((env.action_space, env.observation_space)).encode()
+def behaviour(env: Env) -> list[bytes]:
+    """Return the spaces and the outcomes of a few random actions; resets the environment."""
     simulator = SnapshotSimulator(env)
     actions = ActionSource(env, _SEED)
     resets = 0
-    yield graph.recorded_bytes([simulator.reset(_SEED)])
+    found = [repr((env.action_space, env.observation_space)).encode()]
+    found.append(graph.recorded_bytes([simulator.reset(_SEED)]))
     for _ in range(_STEPS):
         if simulator.ended:
             resets += 1
-            yield graph.recorded_bytes([simulator.reset(_SEED + resets)])
+            found.append(graph.recorded_bytes([simulator.reset(_SEED + resets)]))
         step = simulator.step(actions.draw(simulator.mask))
         outcome = [step.observation, step.reward, step.terminated, step.truncated]
-        yield graph.recorded_bytes(outcome)
+        found.append(graph.recorded_bytes(outcome))
+    return found

@@ -5,8 +5,9 @@ needs only numpy. `caller` decides which of a team's decisions call a person: `c
 knows of them, `bank` holds the budget, `threshold` adapts, `stuck` watches for agents without
 progress, `forecast` says what to expect. `overseen` runs an agent, `overseers` act on calls,
 `evaluation_watch` is a Stable-Baselines3 callback, and `notifications` reach people. `remote`,
-`steering` and `pictures` connect an agent to a watched fleet, whose log is `audit`. `simulation`,
-`attention` and `attention_plot` say what calling would have cost and caught on a study.
+`steering` and `pictures` connect an agent to a watched fleet; its log is `audit`, in a `log_file`
+under `seals`. `simulation`, `attention` and `attention_plot` say what calling would have cost and
+caught on a study.
 """
 
 from __future__ import annotations

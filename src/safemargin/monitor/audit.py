@@ -15,7 +15,6 @@ import os
 import sqlite3
 import threading
 import time
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from safemargin.core.read_only import open_read_only
+from safemargin.core.text import printable
 from safemargin.errors import AuditLogAltered, AuditLogError, did_you_mean
 from safemargin.monitor.log_file import hold
 from safemargin.monitor.seals import Sealed, Sealer
@@ -52,7 +52,7 @@ KINDS = {
     "action": "{person} acted for {agent}",
     "handed-back": "{agent} acts by itself again",
     "stop-due": "{agent} is to stop as soon as it can be reached",
-    "stopped": "{agent} was told to stop",
+    "stopped": "{agent} was ordered to stop",
     "absent": "{person} is gone, {agent} waits",
 }
 """Every kind of entry, and its sentence."""
@@ -87,21 +87,6 @@ CREATE TRIGGER entries_follow_one_another BEFORE INSERT ON entries
 WHEN NEW.id IS NOT (SELECT COALESCE(MAX(id), 0) + 1 FROM entries)
 BEGIN SELECT RAISE(ABORT, 'the audit log is append-only: entries follow one another'); END;
 """
-
-
-def printable(text: str) -> str:
-    """Return the text as one line that is safe to print, with unprintable characters escaped.
-
-    Some texts come from agents; none may pass for an entry of the log.
-    """
-    return "".join(
-        each
-        if each.isprintable()
-        else " "
-        if unicodedata.category(each) == "Zs"
-        else each.encode("unicode_escape").decode()
-        for each in text
-    )
 
 
 @dataclass(frozen=True, slots=True)

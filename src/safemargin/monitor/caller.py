@@ -7,11 +7,11 @@ are worth a person's time. Time is an input, so that a team can also run faster 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, overload
 
 from safemargin.core.budget import Budget
+from safemargin.core.seeding import plain_uniform
 from safemargin.errors import InvalidInput
 from safemargin.monitor.bank import Bank, look_share
 from safemargin.monitor.calls import LOOK, QUIET, Call, Cause, Line, Looks
@@ -72,7 +72,7 @@ class Caller:
         else:
             share = look_share(self.budget, looks)
             self._bank = Bank(self.budget, share, max(self.length, self.gap, 1e-9))
-        self._uniform = random.Random(seed)
+        self._uniform = plain_uniform(seed)
         self._lines: dict[Hashable, Line] = {}
         self._looks = Looks(self._uniform)
         self._owed_looks = 0
@@ -290,7 +290,7 @@ class Caller:
     # -- the budget ----------------------------------------------------------------------------
 
     def _join(self, agent: Hashable, now: float) -> Line:
-        line = Line(len(self._lines), now, LEAST_OWN, self._passed, self._uniform.random(), 0.0)
+        line = Line(len(self._lines), now, LEAST_OWN, self._passed, self._uniform(), 0.0)
         line.slot_ends = self._passed + self._slot_length()
         self._lines[agent] = line
         return line
@@ -338,7 +338,7 @@ class Caller:
             ]
             if not free:
                 return
-            self._uniform.choice(free).look = True
+            free[int(self._uniform() * len(free))].look = True
             self._owed_looks -= 1
 
     def _present(self, now: float) -> int:
@@ -371,7 +371,7 @@ class Caller:
         free = not line.quiet and line.saved >= 1
         if competes and free and (calls or not (high and line.high)):
             self._threshold.add(self._passed, line.peak)
-        line.high, line.peak, line.lot = high, LOWEST, self._uniform.random()
+        line.high, line.peak, line.lot = high, LOWEST, self._uniform()
         line.slot_ends = self._passed + self._slot_length()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -67,14 +67,14 @@ class Line:
 class Looks:
     """When random looks are due: one at a random moment of each equal part of the time."""
 
-    uniform: random.Random
+    uniform: Callable[[], float]
     passed: float = 0.0
     """How many parts have passed."""
     count: int = 0
     at: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.at = self.uniform.random()
+        self.at = self.uniform()
 
     def due(self, parts: float) -> bool:
         """Let time pass; return whether a look is due."""
@@ -82,5 +82,5 @@ class Looks:
         if self.passed < self.at:
             return False
         self.count += 1
-        self.at = self.count + self.uniform.random()
+        self.at = self.count + self.uniform()
         return True

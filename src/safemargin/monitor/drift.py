@@ -1,4 +1,4 @@
-"""Do live proxies still look as they did when the margins were fitted? A sequential test.
+"""A sequential test of whether live proxies are distributed as when the margins were fitted.
 
 One decision is drawn at random from each live episode, as it was from each episode behind the
 margins. If live episodes are independent of one another and distributed like those, the bins

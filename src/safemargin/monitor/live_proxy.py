@@ -34,7 +34,7 @@ class _Learned:
         """Return the value of each agent, [agents].
 
         Where its features are unlike anything measured, it is just above the highest measured
-        value, so that the margin is 0; NaN where a score or feature is not finite.
+        value, so that the margin is 0; NaN where it or a score or feature is not finite.
         """
         agents, width = len(scores), self.probe.hidden_width
         if features is None:
@@ -51,9 +51,16 @@ class _Learned:
         usable = np.isfinite(features).all(axis=1)
         usable &= np.isfinite(scores.reshape(agents, -1)).all(axis=1)
         inputs = self._history.add(np.nan_to_num(scores), np.nan_to_num(features))
-        values, outside = self.probe(inputs)
+        if inputs.shape[1] != self.probe.inputs:
+            raise InvalidInput(
+                f"the learned proxy of these margins takes {self.probe.inputs} numbers at each "
+                f"moment, and these scores and features give {inputs.shape[1]}; pass the scores of "
+                "the policy that the margins were fitted for"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite becomes NaN below
+            values, outside = self.probe(inputs)
         values = np.where(outside, np.maximum(values, self._above), values)
-        return np.where(usable, values, np.nan)
+        return np.where(usable & np.isfinite(values), values, np.nan)
 
     def forget(self, agents: Sequence[int]) -> None:
         if self._history is not None:

@@ -33,7 +33,7 @@ class Sealer:
     def __init__(self, key: bytes) -> None:
         self._key = hmac.digest(key, b"safemargin audit log", "sha256")
         self.name = hashlib.sha256(b"safemargin audit key" + self._key).hexdigest()[:16]
-        """Tells this key from others, and says nothing about it."""
+        """Identifies the key without revealing anything about it."""
 
     @classmethod
     def of_user(cls, *, make: bool = False) -> Sealer | None:
@@ -60,7 +60,7 @@ class Anchor:
         """`target` is a file to append to, or an http(s) address to post to."""
         self.target = target
         self.every = every
-        self.written = self.failed = 0
+        self.delivered = self.failed = 0
         self.last_error = ""
         self.on_failure: Callable[[Anchor], Any] = lambda anchor: None
         """Called after each line that could not be written."""
@@ -80,11 +80,11 @@ class Anchor:
         self._log = log
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self, *, timeout: float = 2 * ANCHOR_TIMEOUT) -> None:
         """Write the last line, and stop."""
         self._ending.set()
         if self._log is not None:
-            self._thread.join(2 * ANCHOR_TIMEOUT)
+            self._thread.join(timeout)
 
     def _work(self) -> None:
         ending = False
@@ -114,7 +114,7 @@ class Anchor:
             self.on_failure(self)
         else:
             self._known = head
-            self.written += 1
+            self.delivered += 1
 
 
 def check_anchors(log: AuditLog, path: Path) -> int:

@@ -1,11 +1,14 @@
 """Trained agents behind one protocol: observations in, action scores out.
 
-`base` holds the protocol and `loading` finds the adapter for what a user names: `onnx`, `torch`,
-`sb3` (with `normalisation`) or `function`, one module per library. `batching` and `checks` keep
-scores repeatable and well-formed, `identity` hashes an agent, `actions` turns scores into actions,
-`proxies` turns them into proxy values, and `zoo` holds the bundled agents. To add a proxy, write a
-function in `proxies` and list it in `PROXIES` there; to add a library, write an adapter and name it
-in `loading`.
+`base` holds the protocol and `loading` finds the adapter for what a user names: `onnx` (with
+`onnx_graph`), `torch`, `sb3` (with `normalisation` and `critics`) or `function`, one module per
+library. `batching` and `checks` keep scores repeatable and well-formed, `identity` hashes an agent,
+`actions` turns scores (or random numbers) into actions, `proxies` turns scores into proxy values,
+`features` prepares the input of learned proxies, and `zoo` holds the bundled agents.
+
+To add a proxy, write a function in `proxies` and list it in `_BUILT_IN` there; if it needs the
+policy's critics, write it in `critics`. To add a library, write an adapter and name it in
+`loading`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Observations = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
 
 
 class Features(NamedTuple):
-    """Scores, and what the network made of the observations on the way to them."""
+    """Scores, with the hidden layer and the value that the network computed beside them."""
 
     scores: npt.NDArray[np.float32]  # [batch, actions] or as `ScoreKind` says
     memory: Memory
@@ -66,7 +66,7 @@ class Policy(ABC):
         """Return the scores for a batch, and the memory after it."""
 
     def features(self, observations: Observations, memory: Memory = None) -> Features:
-        """Return the scores and, where the policy can tell, its last hidden layer and a value."""
+        """Return the scores and, if the policy exposes them, its last hidden layer and a value."""
         scores, after = self.scores(observations, memory)
         return Features(scores, after, np.zeros((len(scores), 0), np.float32))
 
@@ -79,7 +79,7 @@ class Policy(ABC):
         return 1
 
     def own_proxies(self) -> tuple[Proxy, ...]:
-        """Return the proxies that take more of the policy than its scores, such as its critics."""
+        """Return the proxies that need more than the scores, e.g. the policy's critics."""
         return ()
 
     def check(self, env: gym.Env[Any, Any]) -> None:
@@ -96,7 +96,7 @@ def checked_kind(kind: Any, complaint: str) -> ScoreKind:
 
 
 def for_each(observations: Any, change: Callable[[Any], Any]) -> Any:
-    """Return what a function makes of a batch; for Dict spaces, of each of its arrays."""
+    """Apply a function to a batch; for Dict spaces, to each of its arrays."""
     if isinstance(observations, dict):
         return {name: change(array) for name, array in observations.items()}
     return change(observations)

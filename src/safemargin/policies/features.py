@@ -1,7 +1,7 @@
 """The input of a learned proxy: hidden layer, scores and a short history of one agent.
 
-Everything here can be had live, from the policy alone, at every decision: no rewards, no clock, no
-environment. The same functions build it from a recorded episode and, with `History`, live.
+All of it is available live, at every decision, from the policy alone: it needs no rewards, no clock
+and no environment. The same functions build it from a recorded episode and, with `History`, live.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from safemargin.policies.base import Features, ScoreKind
 
 LAGS = (0, 4, 8)
-"""The hidden layer counts at these many steps before the decision; before the start, the first."""
+"""The hidden layer is used this many steps before the decision; before the start, the first one."""
 
 WINDOW = 16
-"""Scores count over this many steps before the decision."""
+"""Scores are used over this many steps before the decision."""
 
 PARTS = ("scores", "history", "hidden")
 """The parts of an input, in this order."""
@@ -86,7 +86,7 @@ def _plain(kind: ScoreKind, scores: Floats) -> Floats:
 
 
 def _summaries(kind: ScoreKind, scores: Floats) -> Floats:
-    """Return a few numbers per step that sum up its scores, [moments, steps, numbers]."""
+    """Summarise the scores of each step in a few numbers, [moments, steps, numbers]."""
     if kind == "gaussian":
         mean, log_deviation = scores[..., 0, :], scores[..., 1, :]
         every = [log_deviation.sum(axis=-1), np.abs(mean).mean(axis=-1)]
@@ -105,7 +105,7 @@ def _summaries(kind: ScoreKind, scores: Floats) -> Floats:
 
 
 class History:
-    """The last scores and hidden layers of live agents, for the input of a learned proxy."""
+    """Keeps the last scores and hidden layers of live agents, from which a learned proxy is fed."""
 
     def __init__(self, kind: ScoreKind, agents: int) -> None:
         self.kind = kind
@@ -113,7 +113,7 @@ class History:
         self._scores: npt.NDArray[np.float32] | None = None  # [agents, WINDOW + 1, …]
         self._hidden: npt.NDArray[np.float32] | None = None  # [agents, max lag + 1, width]
         self._fresh = np.ones(agents, dtype=bool)
-        """Whose next step is the first of an episode."""
+        """Marks the agents whose next step is the first of an episode, [agents]."""
 
     def add(
         self,
@@ -133,5 +133,5 @@ class History:
         return probe_inputs(self.kind, self._scores, lagged)
 
     def forget(self, agents: Sequence[int]) -> None:
-        """Start anew: the next step of these agents is the first of an episode."""
+        """Clear the history of these agents: their next step is the first of an episode."""
         self._fresh[list(agents)] = True

@@ -12,7 +12,7 @@ from safemargin.policies.identity import function_identity
 
 
 class FunctionPolicy(BatchedPolicy):
-    """Scores from `function(observations)`, which gets [batch, ...] and returns [batch, actions].
+    """Takes scores from `function(observations)`: [batch, ...] in, [batch, actions] out.
 
     The identity is a best effort (`function_identity`); pass `identity` to replace it.
     """

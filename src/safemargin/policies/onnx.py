@@ -49,7 +49,7 @@ DTYPES: dict[str, npt.DTypeLike] = {
 
 
 class OnnxPolicy(BatchedPolicy):
-    """Scores from the graph's output `q_values`, `logits`, `gaussian`, or `mean` and `log_std`."""
+    """Takes scores from the output `q_values`, `logits`, `gaussian`, or `mean` and `log_std`."""
 
     def __init__(
         self,

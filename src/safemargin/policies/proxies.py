@@ -65,22 +65,22 @@ class Proxy:
 
 
 def q_range(scores: Floats, action_space: Any = None) -> Floats:
-    """max Q − min Q (Lin 2017)."""
+    """Return max Q − min Q (Lin 2017), [steps]."""
     return np.asarray(scores.max(axis=-1) - scores.min(axis=-1))
 
 
 def q_advantage_over_mean(scores: Floats, action_space: Any = None) -> Floats:
-    """max Q − mean Q (Huang 2018)."""
+    """Return max Q − mean Q (Huang 2018), [steps]."""
     return np.asarray(scores.max(axis=-1) - scores.mean(axis=-1))
 
 
 def q_variance(scores: Floats, action_space: Any = None) -> Floats:
-    """The variance of Q over actions, each weighted alike (Spielberg 2018)."""
+    """Return the variance of Q over equally weighted actions (Spielberg 2018), [steps]."""
     return np.asarray(scores.var(axis=-1))
 
 
 def log_prob_range(scores: Floats, action_space: Any = None) -> Floats:
-    """max − min of the log-probabilities; for a Gaussian, over the box of actions."""
+    """Return max − min of the log-probabilities, [steps]; for a Gaussian, over the action box."""
     if scores.ndim == 2:  # the normaliser is the same for all actions and cancels
         return np.asarray(scores.max(axis=-1) - scores.min(axis=-1))
     low, high = _bounds(action_space, scores.shape[-1])
@@ -94,13 +94,13 @@ def log_prob_range(scores: Floats, action_space: Any = None) -> Floats:
 
 
 def prob_range(scores: Floats, action_space: Any = None) -> Floats:
-    """max − min of the probabilities (Lin 2017)."""
+    """Return max − min of the probabilities (Lin 2017), [steps]."""
     probabilities = np.exp(log_softmax(scores))
     return np.asarray(probabilities.max(axis=-1) - probabilities.min(axis=-1))
 
 
 def certainty(scores: Floats, action_space: Any = None) -> Floats:
-    """Minus the entropy of the action distribution: a sure agent is a critical one."""
+    """Return minus the entropy of the action distribution, [steps]: high for a sure agent."""
     if scores.ndim == 3:  # differential entropy of independent Gaussians
         return np.asarray(-(scores[:, 1] + 0.5 * math.log(2 * math.pi * math.e)).sum(axis=-1))
     log_probabilities = log_softmax(scores)
@@ -108,7 +108,7 @@ def certainty(scores: Floats, action_space: Any = None) -> Floats:
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Log-probabilities [..., actions]; the largest logit is subtracted so that none overflows."""
+    """Return log-probabilities, [..., actions], from logits of any size without overflow."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
@@ -134,7 +134,7 @@ CRITIC_PROXIES: dict[str, Proxy] = {
         ("critic_disagreement", "spread of the critics' Q of the own action (reward units)"),
     )
 }
-"""Declared here; a policy with critics replaces the functions by its own (see `critics`)."""
+"""The proxies of critics; a policy that has critics supplies the functions (see `critics`)."""
 
 PROXIES: dict[str, Proxy] = {
     function.__name__: Proxy(function.__name__, function, kinds, description, vectorised=True)

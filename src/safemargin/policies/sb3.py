@@ -97,7 +97,7 @@ _NOT_NEEDED = {
 
 
 class Sb3Policy(BatchedPolicy):
-    """Scores from a trained Stable-Baselines3 model; observations go through its own preprocessing.
+    """Takes scores from a Stable-Baselines3 model; observations go through its own preprocessing.
 
     DQN, QR-DQN            q         (QR-DQN: the mean over quantiles)
     A2C, PPO, TRPO, …      logits for Discrete actions, gaussian for Box actions

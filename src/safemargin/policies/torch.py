@@ -22,7 +22,7 @@ except ImportError as error:
 
 
 class TorchPolicy(BatchedPolicy):
-    """Scores from `module(observations)`: [batch, actions], or (mean, log_std) when gaussian.
+    """Takes scores from `module(observations)`: [batch, actions], or (mean, log_std) if gaussian.
 
     The module is copied and put into evaluation mode: training it further changes nothing here.
     """

@@ -62,7 +62,7 @@ class Highlight:
         return f"step {self.step:,}, proxy {self.proxy:.4g}{margin}{measured}{above}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -14,7 +14,9 @@ from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput
 from safemargin.replay.summaries import EpisodeSummary, SummaryMaker
+from safemargin.study.passes import earlier_lives
 from safemargin.study.reading import ProxyTrace
+from safemargin.study.regrets import RegretReader
 from safemargin.study.study import Study
 
 _TYPED = re.compile(
@@ -122,12 +124,20 @@ class Recordings:
                 return []
             return self.study.store.measurements(self._key(name))
 
+    def regret(self, name: str) -> dict[str, Any] | None:
+        """Return regret and stakes of one action at its moment; None where they are not known."""
+        for measured in self.measured(name):
+            step = self.moment(name)
+            if measured.estimate.n == 1 and step is not None:
+                found = RegretReader(self.study.store).of(self._key(name), step, measured)
+                return None if found is None else asdict(found) | {"stakes": found.stakes}
+        return None
+
     # -- inside --------------------------------------------------------------------------------
 
     def _read_stored(self, name: str) -> Recording:
         key, store = self._key(name), self.study.store
-        lives = [replace(key, life=life) for life in range(key.life)]
-        return Recording(name, store.episode(key), tuple(map(store.actions, lives)))
+        return Recording(name, store.episode(key), earlier_lives(store, key))
 
     def _key(self, name: str) -> EpisodeKey:
         summary = self.summary(name)

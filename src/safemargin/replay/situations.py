@@ -1,4 +1,4 @@
-"""Tells moments apart, so that a few chosen ones do not all show the same situation."""
+"""Distinguishes moments, so that a few chosen ones do not all show the same situation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ALIKE_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What moments are told apart by."""
+    """What distinguishes one moment from another."""
 
     time: int
     """Steps since the random opening."""
     proxy: float
     loss: float | None
-    """None where nothing was measured: then it tells nothing apart."""
+    """None where nothing was measured; it then distinguishes nothing."""
     scores: bytes
     """The policy's scores; equal ones mean that the agent sees the same, at any time."""
 

@@ -1,11 +1,16 @@
 """A study on disk (Algorithm 2), from the first episode to margins.
 
 `study` is the public class; `creation`, `parts`, `provenance` and `signing` are about what it is
-made of. `collection` runs the `passes`, with `selection` between them, and writes to the `store`;
-all SQL is in `store`, `reading` and `schema`, and `evidence` holds estimates against raw returns.
-`tuples`, `grouping`, `single_runs` and `restop` read arrays for a fit; `status`, `plays` and
-`findings` describe the data; `costs`, `forecast`, `pilot`, `planning` and `suggestions` say what a
-collection will cost; `plot_info` and `plots` draw it, and `export` writes tables.
+made of. `collection` runs the `passes`, with `selection` between them, and writes to the `store`.
+All SQL is in `store`, `reading` and `schema`; `blobs`, `folders` and `disk_faults` handle its
+arrays, its lock and its errors, and `evidence` checks estimates against raw returns.
+
+`tuples`, `grouping`, `single_runs` and `restop` read arrays for a fit, and `judging` fits,
+validates and compares. `learning` learns a proxy from the `lessons`, whose moments `kinship`
+groups. `status`, `plays`, `rare_losses` and `findings` describe the data; `costs`, `forecast`,
+`pilot`, `planning` and `suggestions` say what a collection will cost; `plot_info` and `plots` draw
+it, and `export` writes tables. `gating` compares two studies, `tracing` several checkpoints, and
+`pytest_plugin` compares in a test.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from safemargin.study.gating import gate as gate
     from safemargin.study.planning import CostPlan as CostPlan
     from safemargin.study.planning import plan_study as plan_study
     from safemargin.study.study import Study as Study

@@ -24,7 +24,7 @@ from safemargin.study.store import Store
 
 
 class DiagnosisCorrected(UserWarning):
-    """What the doctor had found out turned out wrong; everything is measured again."""
+    """The doctor's diagnosis turned out to be wrong; everything is measured again."""
 
 
 def collect(
@@ -38,7 +38,7 @@ def collect(
     """Collect until the store holds this many natural and spread moments, fully measured.
 
     If episodes or trials show that the study's diagnosis is wrong, it is corrected, all estimates
-    are dropped, and they are measured again by an engine that is told so.
+    are dropped, and they are measured again by a new engine with the corrected diagnosis.
     """
     wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
     while True:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from safemargin.core.text import printable
 from safemargin.errors import StudyBusy, StudyCorrupt, StudyError
 
 ROOM = 1 << 20
@@ -31,8 +32,9 @@ def disk_faults(folder: Path) -> Iterator[None]:
 
 def damaged(folder: Path, what: str) -> StudyCorrupt:
     """Return the error for a database that must not be used any more."""
+    found = printable(" ".join(what.split()))
     return StudyCorrupt(
-        f"the database of the study in {folder} is damaged ({what}); restore it from a copy, "
+        f"the database of the study in {folder} is damaged ({found}); restore it from a copy, "
         f"or save what can be read with `sqlite3 {folder / 'study.db'} .recover`"
     )
 

@@ -1,4 +1,4 @@
-"""Holds stored estimates against the raw returns that they were computed from.
+"""Checks stored estimates against the raw returns that they were computed from.
 
 A study keeps both, so an estimate that was edited contradicts the returns beside it.
 """
@@ -29,10 +29,10 @@ def judge(rule: StoppingRule, losses: Floats) -> StoppingRule:
 
 
 def contradiction(measurement: Measurement, settings: Settings) -> str | None:
-    """Return what an estimate says that its returns do not; None if they agree.
+    """Return how an estimate contradicts its returns; None if they agree.
 
-    The half-width under the plan `anytime` is only held against the settings: a confidence sequence
-    takes too long to compute for a whole study.
+    The half-width under the plan `anytime` is only compared with the settings: a confidence
+    sequence takes too long to compute for a whole study.
     """
     estimate, returns = measurement.estimate, measurement.perturbed
     count = len(returns)

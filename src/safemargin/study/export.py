@@ -14,13 +14,18 @@ from safemargin.core.records import Array
 from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
 from safemargin.study.grouping import group_labels
 from safemargin.study.reading import TupleRow
+from safemargin.study.regrets import RegretReader
 from safemargin.study.store import Store
 
 Columns = Mapping[str, Sequence[Any] | Array]
 
 
 def export_tuples(store: Store, path: Path) -> Path:
-    """Write one row for each moment, proxy and n; moments that share a `group` belong together."""
+    """Write one row for each moment, proxy and n; moments that share a `group` belong together.
+
+    `regret` and `stakes` are empty where the trials cannot show them; `regret_how` says how they
+    are known.
+    """
     rows = store.tuple_rows()
     if not rows:
         raise StudyIncomplete(f"the study in {store.folder} holds no tuples to export yet")
@@ -30,7 +35,18 @@ def export_tuples(store: Store, path: Path) -> Path:
     keys = [row.key for row in rows]
     moments = list(dict.fromkeys(keys))
     group_of = dict(zip(moments, group_labels(store, moments).tolist(), strict=True))
-    return _write({**columns, "group": [group_of[key] for key in keys]}, path)
+    columns["group"] = [group_of[key] for key in keys]
+    reader, step_of = RegretReader(store), {row.key: row.step for row in rows}
+    known = {
+        (key, found.estimate.n): reader.of(key, step_of[key], found)
+        for key, found in store.all_measurements()
+        if key in step_of
+    }
+    regrets = [known[row.key, row.n] for row in rows]
+    for name in ("regret", "stakes"):
+        columns[name] = [None if each is None else getattr(each, name) for each in regrets]
+    columns["regret_how"] = [None if each is None else each.how for each in regrets]
+    return _write(columns, path)
 
 
 def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Path:

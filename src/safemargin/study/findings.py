@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from safemargin.study.noise import describe_noise
 from safemargin.study.plays import describe_plays
 from safemargin.study.rare_losses import describe_rare_losses
 from safemargin.study.status import Status
@@ -36,6 +37,9 @@ def findings(study: Study, status: Status, validation: Validation | None) -> lis
     rare_losses = describe_rare_losses(status.spread, status.resting_on_few)
     if rare_losses:
         found.append(("note", rare_losses))
+    if noise := describe_noise(status.noise, study.settings):
+        small, text = noise
+        found.append(("ok" if small else "note", text))
     if validation is not None:
         found += _held_out(validation)
     return found

@@ -35,7 +35,9 @@ def group_labels(store: Store, moments: Sequence[EpisodeKey]) -> npt.NDArray[np.
     return np.array([label[key.game_keys] for key in moments], dtype=np.int64)
 
 
-def learned_groups(store: Store, keys: Sequence[EpisodeKey]) -> npt.NDArray[np.int64]:
+def learned_groups(
+    store: Store, keys: Sequence[EpisodeKey], proxy: str = LEARNED
+) -> npt.NDArray[np.int64]:
     """Return the group of each moment as it was when the proxy was learned, [moments]."""
-    groups = store.meta(LEARNED)["groups"]
+    groups = store.meta(proxy)["groups"]
     return np.array([groups[key.id] for key in keys], dtype=np.int64)

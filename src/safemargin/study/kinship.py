@@ -24,7 +24,7 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Kinship:
-    """Which moments belong together."""
+    """The groups of moments that belong together."""
 
     groups: npt.NDArray[np.int64]  # [moments] −1 for those that are for training only
     kin: npt.NDArray[np.int64]  # [pairs, 2] a moment for training only, and a group it is near to
@@ -55,7 +55,7 @@ def find_kin(
     first: dict[object, int] = {}
     for moment, game in enumerate(games):
         link(first.setdefault(game, moment), moment)
-    every = [_window_hashes(rows) for rows in scores]  # each [steps], 0 where nothing can be told
+    every = [_window_hashes(rows) for rows in scores]  # each [steps], 0 where too little varies
     owner = np.repeat(np.arange(len(every)), [len(one) for one in every])
     position = np.concatenate([np.arange(len(one)) for one in every])
     hashes = np.concatenate(every)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.progress import Progress
-from safemargin.core.records import Floats, Tuples
+from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine
 from safemargin.errors import InvalidInput, StudyIncomplete
@@ -83,24 +83,32 @@ class Learned:
         return asdict(self)
 
 
-def trace_learned(store: Store, engine: Engine, progress: Progress) -> None:
-    """Record the learned proxy at every step of all episodes, for pictures and simulations.
+def trace_learned(
+    store: Store,
+    engine: Engine,
+    progress: Progress,
+    proxy: str = LEARNED,
+    also: Callable[[EpisodeKey, npt.NDArray[np.float32]], object] = lambda key, hidden: None,
+) -> None:
+    """Record a learned proxy at every step of all episodes, for pictures and simulations.
 
     The model has seen the moments in them: these values are never fitted to.
     """
-    probe = stored_probe(store)
-    todo = store.untraced(LEARNED)
+    probe = stored_probe(store, proxy)
+    todo = store.untraced(proxy)
     progress.stage("traces", total=len(todo), done=0)
     if not probe.hidden_width:
         for key in todo:
             scores = store.scores(key)
             hidden = np.zeros((len(scores), 0), np.float32)
-            store.add_learned_trace(key, probe(inputs_along(probe.kind, scores, hidden))[0])
+            also(key, hidden)
+            store.add_trace(key, proxy, probe(inputs_along(probe.kind, scores, hidden))[0])
             progress.advance(0)
         return
-    for found in look_at_episodes(engine, todo, episode_of=store.episode, actions_of=store.actions):
+    for found in look_at_episodes(engine, store, todo):
+        also(found.key, found.hidden)
         inputs = inputs_along(probe.kind, store.scores(found.key), found.hidden)
-        store.add_learned_trace(found.key, probe(inputs)[0])
+        store.add_trace(found.key, proxy, probe(inputs)[0])
         progress.advance(len(found.hidden))
 
 
@@ -162,7 +170,7 @@ def _learn(
         seed=settings.seed,
         step=lambda: progress.advance(0),
     )
-    known = _known_proxies(store, settings, material)
+    known = known_proxies(store, settings, material)
     judge: dict[str, Any] = {"tolerances": tolerances, "confidence": confidence}
     worth = {
         name: worth_of(values, lessons, natural, material.n_values, **judge)
@@ -207,7 +215,7 @@ def _share(judged: HeldOut, tolerances: Sequence[float]) -> float:
     return float(np.mean(shares))
 
 
-def _known_proxies(store: Store, settings: Settings, material: Material) -> dict[str, Floats]:
+def known_proxies(store: Store, settings: Settings, material: Material) -> dict[str, Floats]:
     """Return the values of every other proxy with one value per step, each [lessons]."""
     found = {}
     for name in store.meta("proxies"):
@@ -251,12 +259,12 @@ def _store(store: Store, material: Material, choice: Choice, found: Learned | No
     )
 
 
-def stored_probe(store: Store) -> Probe:
+def stored_probe(store: Store, proxy: str = LEARNED) -> Probe:
     """Return the probe behind a study's learned proxy."""
-    learned = store.meta(LEARNED)
+    learned = store.meta(proxy)
     if learned is None:
         raise InvalidInput(
-            f"the study in {store.folder} has no learned proxy; run `safemargin learn` on it first"
+            f"the study in {store.folder} has no {proxy} proxy; run `safemargin learn` on it first"
         )
     return Probe.from_dict(learned["probe"])
 

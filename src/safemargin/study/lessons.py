@@ -108,7 +108,7 @@ def collect_labels(store: Store, open_engine: OpenEngine, count: int, progress: 
 
 
 def lacks_features(store: Store) -> bool:
-    """Whether some measured moments have no features, and it is not known that none can be had."""
+    """Whether some measured moments lack features that the policy may expose."""
     return bool(_without_features(store)) and store.meta("no_features") is None
 
 
@@ -122,17 +122,16 @@ def _without_features(store: Store) -> list[Moment]:
 
 
 def add_missing_features(store: Store, engine: Engine, progress: Progress) -> None:
-    """Look once more at moments that were measured by a version without features.
+    """Record the features of moments that were measured by a version without them.
 
-    A policy that shows no hidden layer is asked once and never again.
+    A policy that exposes no hidden layer is asked only once.
     """
     todo = _without_features(store)
-    first = look_at_moments(engine, todo[:1], episode_of=store.episode, actions_of=store.actions)
-    if not list(first):
+    if not list(look_at_moments(engine, store, todo[:1])):
         store.set_meta("no_features", True)
         return
     progress.stage("features", total=len(todo), done=0)
-    for found in look_at_moments(engine, todo, episode_of=store.episode, actions_of=store.actions):
+    for found in look_at_moments(engine, store, todo):
         store.add_features(found)
         progress.advance(0)
 
@@ -144,6 +143,7 @@ class Material:
     lessons: Lessons
     natural: npt.NDArray[np.bool_]  # [lessons] natural moments of the study itself
     keys: list[EpisodeKey]  # of the study's own moments
+    label_keys: list[EpisodeKey]  # of its labels, which are a study of their own
     n_values: tuple[int, ...]
     hidden_width: int
 
@@ -206,6 +206,7 @@ def read_material(store: Store, settings: Settings) -> Material:
         ),
         natural=~label & np.array([key.phase == "natural" for key in keys]),
         keys=own.keys,
+        label_keys=keys[len(own.keys) :],
         n_values=settings.n_values,
         hidden_width=widths.pop(),
     )

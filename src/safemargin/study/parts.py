@@ -24,7 +24,7 @@ from safemargin.study.store import Store
 
 @dataclass(slots=True)
 class Parts:
-    """What the user gave of a study's parts; the rest is made from the study when needed."""
+    """The parts of a study that the user supplied; the rest is made from the study when needed."""
 
     store: Store
     environment: EnvironmentSpec | None = None

@@ -132,8 +132,9 @@ def measure_moments(
             if wrong:
                 return
             started.append(moment)
-            earlier = earlier_lives(moment, store.actions)
-            yield MomentTask(store.episode(moment.episode), moment, n_values, earlier)
+            episode = moment.episode
+            earlier = earlier_lives(store, episode)
+            yield MomentTask(store.episode(episode), moment, n_values, earlier)
 
     for piece in engine.run(tasks()):
         if isinstance(piece.result, list | EpisodeFeatures):
@@ -151,46 +152,38 @@ def measure_moments(
 
 
 def look_at_moments(
-    engine: Engine,
-    moments: Iterable[Moment],
-    *,
-    episode_of: Callable[[EpisodeKey], Episode],
-    actions_of: Callable[[EpisodeKey], Array],
+    engine: Engine, store: StoreReader, moments: Iterable[Moment]
 ) -> Iterator[MomentFeatures]:
-    """Go to moments once more, only for what the policy's network makes of them."""
-    tasks = (
-        FeaturesTask(episode_of(moment.episode), moment, earlier_lives(moment, actions_of))
-        for moment in moments
-    )
-    for piece in engine.run(tasks):
-        if not isinstance(piece.result, MomentFeatures):
-            raise TypeError("a features task gave something else")
-        yield piece.result
+    """Go to moments once more, and yield the policy's hidden layer there."""
+    return _features(engine, store, ((one.episode, one) for one in moments), MomentFeatures)
 
 
 def look_at_episodes(
-    engine: Engine,
-    keys: Iterable[EpisodeKey],
-    *,
-    episode_of: Callable[[EpisodeKey], Episode],
-    actions_of: Callable[[EpisodeKey], Array],
+    engine: Engine, store: StoreReader, keys: Iterable[EpisodeKey]
 ) -> Iterator[EpisodeFeatures]:
-    """Replay whole episodes for what the policy's network makes of every step."""
+    """Replay whole episodes, and yield the policy's hidden layer at every step of each."""
+    return _features(engine, store, ((key, None) for key in keys), EpisodeFeatures)
+
+
+def _features(
+    engine: Engine,
+    store: StoreReader,
+    wanted: Iterable[tuple[EpisodeKey, Moment | None]],
+    kind: type[Item],
+) -> Iterator[Item]:
     tasks = (
-        FeaturesTask(episode_of(key), None, earlier_lives(Moment(key, 0), actions_of))
-        for key in keys
+        FeaturesTask(store.episode(key), moment, earlier_lives(store, key))
+        for key, moment in wanted
     )
     for piece in engine.run(tasks):
-        if not isinstance(piece.result, EpisodeFeatures):
+        if not isinstance(piece.result, kind):
             raise TypeError("a features task gave something else")
         yield piece.result
 
 
-def earlier_lives(moment: Moment, actions_of: Callable[[EpisodeKey], Array]) -> tuple[Array, ...]:
-    """Return the actions of the lives before a moment's own, in the same game."""
-    return tuple(
-        actions_of(replace(moment.episode, life=life)) for life in range(moment.episode.life)
-    )
+def earlier_lives(store: StoreReader, key: EpisodeKey) -> tuple[Array, ...]:
+    """Return the actions of the lives before an episode, in the same game."""
+    return tuple(store.actions(replace(key, life=life)) for life in range(key.life))
 
 
 def in_turn(*groups: Iterable[Item]) -> Iterator[Item]:

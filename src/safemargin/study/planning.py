@@ -63,7 +63,7 @@ class CostPlan:
     """The pilot was stopped by Ctrl-C."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 

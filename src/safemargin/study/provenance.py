@@ -55,7 +55,8 @@ def source_text(given: str | Path) -> str:
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
     """Return the environment's entry in a study.
 
-    `first_action` is the number of the action that the first score belongs to.
+    `first_action` is the number of the action that the first score belongs to; `masked` is there
+    where not all actions are always legal.
     """
     with spec.opened() as env:
         policy.check(env)
@@ -66,7 +67,7 @@ def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any
             "spec": spec.to_json(),
             "identity": environment_identity(spec, env),
             "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
-        }
+        } | ({"masked": True} if env.has_wrapper_attr("action_masks") else {})
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
@@ -105,15 +106,15 @@ def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
 
 
 def keep_proof(store: Store, proof: Proof) -> None:
-    """Store what environment and policy do, or raise StudyMismatch if they once did otherwise."""
+    """Store the proof, or raise StudyMismatch if the stored one differs."""
     if not refuse_other_proof(store, proof):
         store.set_meta(PROOF, proof.digest())
 
 
 def refuse_other_proof(store: Store, proof: Proof) -> bool:
-    """Raise StudyMismatch if environment or policy did otherwise when the study was collected.
+    """Raise StudyMismatch if the proof differs from the one that the study holds.
 
-    Return whether the study knows what they did: those by earlier versions do not.
+    Return whether it holds a comparable one: studies of earlier versions do not.
     """
     ours, theirs = proof.digest(), store.meta(PROOF)
     if theirs is None or theirs["version"] != ours["version"]:
@@ -125,7 +126,7 @@ def refuse_other_proof(store: Store, proof: Proof) -> bool:
         if ours["runs"] == theirs["runs"]:
             what = f"the proxy {', '.join(map(repr, differing))}"
         raise StudyMismatch(
-            f"{what} behaves otherwise than when the study in {store.folder} was made; check "
+            f"{what} behaves differently now than when the study in {store.folder} was made; check "
             "environment variables, the working folder, files and the versions of libraries, or "
             "collect into another folder"
         )

@@ -25,7 +25,7 @@ from safemargin.core.records import (
 )
 from safemargin.core.settings import Settings
 from safemargin.errors import StudyError, StudyIncomplete
-from safemargin.margins.learned.probe import LEARNED
+from safemargin.margins.learned.probe import RANKINGS, is_learned
 from safemargin.study.blobs import unpack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.evidence import contradiction
@@ -37,7 +37,8 @@ _TOTALS = {
     "chosen_moments": "COUNT(*) FROM moments",
     # Moments with equal proxies are almost certainly the same state reached again.
     "distinct_moments": "COUNT(DISTINCT looks) FROM (SELECT group_concat(value, ' ') AS looks "
-    "FROM moment_proxies WHERE proxy <> 'learned' GROUP BY phase, episode, life)",
+    "FROM moment_proxies WHERE proxy NOT IN ('learned', 'learned-regret', 'learned-stakes') "
+    "GROUP BY phase, episode, life)",
     "distinct_episodes": "COUNT(DISTINCT fingerprint) FROM moments "
     "JOIN episodes USING (phase, episode, life)",
     "estimates": "COUNT(*) FROM estimates",
@@ -204,10 +205,12 @@ class StoreReader:
 
     def proxy_traces(self, proxy: str) -> Iterator[ProxyTrace]:
         """Yield one proxy along every episode, by phase, number and life."""
-        if proxy == LEARNED and (left := self.untraced(proxy)):
+        if is_learned(proxy) and (left := self.untraced(proxy)):
+            target = "".join(f" --target {name}" for name, of in RANKINGS.items() if of == proxy)
             raise StudyIncomplete(
-                f"the learned proxy is not recorded along {len(left):,} episodes of the study in "
-                f"{self.folder}; run `safemargin learn {self.folder}` (without --no-traces)"
+                f"the {proxy.replace('-', ' ')} proxy is not recorded along {len(left):,} episodes "
+                f"of the study in {self.folder}; run `safemargin learn {self.folder}{target}` "
+                "(without --no-traces)"
             )
         for key, (values, step, steps, *others) in self._rows(
             "SELECT phase, episode, life, proxies, step, steps, seed, opening, total_reward, "
@@ -297,7 +300,7 @@ class StoreReader:
         version = self.version()
         for name in ("", *proxies):
             # Learned values come from models that have not seen the moment, unlike the traces.
-            if name == LEARNED or self._proven.get(name) == version:
+            if is_learned(name) or self._proven.get(name) == version:
                 continue
             if name:
                 self._prove_proxy(name)

@@ -111,6 +111,8 @@ ENTRIES: dict[str, Any] = {
 
 OPTIONAL_ENTRIES: dict[str, Any] = {
     "learned": {"probe": dict, "found": dict, "groups": dict},
+    "learned-regret": {"probe": dict, "found": dict, "groups": dict},
+    "learned-stakes": {"probe": dict, "found": dict, "groups": dict},
     "proof": {"version": int, "runs": str, "proxies": dict},
     "target": {"natural": int, "spread": int, "workers": int},
     "versions": dict,

@@ -11,9 +11,12 @@ from safemargin.core.settings import Settings
 from safemargin.errors import StudyIncomplete
 from safemargin.study.costs import read_costs, representative
 from safemargin.study.forecast import forecast
+from safemargin.study.noise import Noise, measure_noise
 from safemargin.study.plays import count_plays
 from safemargin.study.rare_losses import count_resting_on_few
+from safemargin.study.regrets import RegretSummary, summarise_regret
 from safemargin.study.store import Store
+from safemargin.study.tuples import read_tuples
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Status:
     """Sampled estimates whose trials lost different amounts."""
     resting_on_few: int
     """Those of them whose spread a few trials make (see `rare_losses`)."""
+    noise: Noise | None
+    """The noise of the trials in a bound on the default proxy; None for too few moments."""
     capped: int
     """Estimates that reached `max_trials` before they were precise enough."""
     simulator_steps: int
@@ -53,9 +58,11 @@ class Status:
     worker_seconds: float
     seconds_left: float | None
     """With the workers of the last `collect`; None until a moment is measured for every n."""
+    regret: RegretSummary | None
+    """Where the agent itself is wrong, at natural moments; None where that cannot be told."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
@@ -72,10 +79,12 @@ def study_status(store: Store, settings: Settings) -> Status:
         wanted=wanted,
         plays=count_plays(store),
         spread=spread,
+        noise=measure_noise(store, read_tuples(store, settings, store.meta("selection_proxy"))),
         resting_on_few=resting_on_few,
         moments={phase: measured.get(phase, 0) for phase in PHASES},
         estimates_left=left,
         seconds_left=_seconds_left(store, settings, target) if left else 0.0,
+        regret=summarise_regret(store),
         **totals,
     )
 

@@ -27,7 +27,7 @@ from safemargin.core.records import (
     Phase,
 )
 from safemargin.errors import StudyError, StudyExists
-from safemargin.margins.learned.probe import LEARNED
+from safemargin.margins.learned.probe import LEARNED, is_learned
 from safemargin.study.blobs import pack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.folders import held, put_in_place
@@ -99,7 +99,7 @@ class Store(StoreReader):
             problems = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             found = store.meta("format")
         if problems != "ok":
-            raise damaged(folder, problems)
+            raise damaged(folder, problems.splitlines()[-1])  # older SQLite puts a title first
         if found != FORMAT:
             raise StudyError(
                 f"the study in {folder} has format {found}, this safemargin reads {FORMAT}; "
@@ -224,38 +224,41 @@ class Store(StoreReader):
                 key = astuple(moment.episode)
                 self._insert("moments", *key, moment.step)
                 for name, values in episode.proxies.items():
-                    if name == LEARNED:  # its models have seen the episode; see `set_learned`
+                    if is_learned(name):  # its models have seen the episode; see `set_learned`
                         continue
                     for n, value in proxies_at(values, moment.step, n_values).items():
                         self._insert("moment_proxies", *key, name, n, value)
 
     def add_features(self, features: MomentFeatures) -> None:
-        """Write what the policy's network made of a moment."""
+        """Write the policy's hidden layer at a moment."""
         with self._transaction():
             if not self.has_features_table():  # a study made by an earlier version
                 self._query(FEATURES_TABLE)
             key = astuple(features.moment.episode)
             self._insert("moment_features", *key, pack(features.hidden))
 
-    def set_learned(self, learned: Any, values: Mapping[EpisodeKey, float]) -> None:
-        """Replace the study's learned proxy: what describes it, and its value at each moment.
+    def set_learned(
+        self, learned: Any, values: Mapping[EpisodeKey, float], proxy: str = LEARNED
+    ) -> None:
+        """Replace a learned proxy of the study: what describes it, and its value at each moment.
 
-        The values come from models that have not seen the moment; None removes the proxy.
+        The values come from models that have not seen the moment; None removes the proxy. Learned
+        rankings are not among the study's `proxies`: no margins are fitted to them.
         """
         with self._transaction():
             for table in ("moment_proxies", "episode_proxies"):
-                self._query(f"DELETE FROM {table} WHERE proxy = ?", LEARNED)
+                self._query(f"DELETE FROM {table} WHERE proxy = ?", proxy)
             for key, value in values.items():
-                self._insert("moment_proxies", *astuple(key), LEARNED, 0, value)
-            names = [name for name in self.meta("proxies") if name != LEARNED]
-            names += [LEARNED] * (learned is not None)
-            self._put("proxies", names)
-            self._put(LEARNED, learned)
+                self._insert("moment_proxies", *astuple(key), proxy, 0, value)
+            if proxy == LEARNED:
+                names = [name for name in self.meta("proxies") if name != LEARNED]
+                self._put("proxies", names + [LEARNED] * (learned is not None))
+            self._put(proxy, learned)
 
-    def add_learned_trace(self, key: EpisodeKey, values: Floats) -> None:
-        """Write the learned proxy along one episode, [steps]."""
+    def add_trace(self, key: EpisodeKey, proxy: str, values: Floats) -> None:
+        """Write what was computed afterwards along one episode, [steps], unless it is there."""
         with self._transaction():
-            self._insert("episode_proxies", *astuple(key), LEARNED, pack(values))
+            self._insert("episode_proxies", *astuple(key), proxy, pack(values))
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""

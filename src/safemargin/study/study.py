@@ -18,6 +18,7 @@ from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
 from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
+from safemargin.margins.learned.probe import refuse_ranking
 from safemargin.margins.lookup import Margins
 from safemargin.margins.methods import DEFAULT_METHOD, Promise, method_for
 from safemargin.policies.base import ScoreKind
@@ -28,6 +29,7 @@ from safemargin.study.creation import study_entries
 from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
+from safemargin.study.learning_rankings import LearnedRanking, learn_ranking
 from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_mixing, refuse_other_proof
@@ -187,13 +189,12 @@ class Study:
         """Run Algorithm 2 until the study holds this many fully measured moments of each phase.
 
         Existing moments are kept; interrupt it at any time and call it again to resume. `workers`
-        is their number, None for one per core; `engine` is where they run: "local", "processes" or
-        "ray". The cluster's `address` and `gpus_per_worker` are for Ray. None of these changes the
-        result. A diagnosis that turns out wrong is corrected with a warning (DiagnosisCorrected).
+        (None: one per core) run on an `engine`, "local", "processes" or "ray"; the cluster's
+        `address` and `gpus_per_worker` are for Ray. None of these changes the result. A diagnosis
+        that turns out wrong is corrected with a warning (DiagnosisCorrected).
         """
         check_collect(natural, spread, workers)
-        options: dict[str, Any] = {"workers": workers, "address": address}
-        options["gpus_per_worker"] = gpus_per_worker
+        options: Any = {"workers": workers, "address": address, "gpus_per_worker": gpus_per_worker}
         check_engine(engine, **options)
         with self.store.writing():
             if self._named is not None:
@@ -210,6 +211,7 @@ class Study:
     def learn(
         self,
         *,
+        target: str = "losses",
         labels: int = 0,
         tolerance: float | None = None,
         confidence: float = 0.95,
@@ -217,14 +219,15 @@ class Study:
         engine: EngineName | None = None,
         progress: Progress | None = None,
         **on: Any,
-    ) -> Learned:
+    ) -> Learned | LearnedRanking:
         """Learn a proxy from the measured moments, and store it as 'learned'.
 
-        `labels` collects cheap labels first, until there are this many: natural moments of other
-        games with few trials, for training only. Models are compared by the margins they grant at
-        `tolerance` (None: three that tell moments apart). The proxy is stored only if it grants
-        more than the others do. With `traces` it is then recorded along all episodes, as report,
-        explorer and simulations need it. `engine` and `on`: as in `collect`.
+        A target "regret" or "stakes" learns a ranking of decisions instead, 'learned-regret'.
+        `labels` first collects this many cheap labels: natural moments of other games with few
+        trials, for training only. Models are compared by the margins they grant at `tolerance`
+        (None: three that tell moments apart), and stored only if better than the other proxies.
+        With `traces` the proxy is then recorded along all episodes, as report, explorer and
+        simulations need it. `engine` and `on`: as in `collect`.
         """
         check_engine(engine, **on)
         self._enough(None)
@@ -235,15 +238,10 @@ class Study:
             job = replace(self._parts, store=store).job(store.settings())
             return contextlib.closing(make_engine(job, engine, **on))
 
-        return learn(
-            self.store,
-            open_engine,
-            labels=labels,
-            tolerance=tolerance,
-            confidence=confidence,
-            traces=traces,
-            progress=progress or Silence(),
-        )
+        how: Any = {"labels": labels, "traces": traces, "progress": progress or Silence()}
+        if target != "losses":
+            return learn_ranking(self.store, open_engine, self.job, target, **how)
+        return learn(self.store, open_engine, tolerance=tolerance, confidence=confidence, **how)
 
     def open_engine(
         self, name: EngineName | None = None, **options: Any
@@ -283,10 +281,9 @@ class Study:
         """
         check_estimand(estimand)
         name = self.default_proxy if proxy is None else proxy
-        if name not in self.proxies:
-            raise InvalidInput(
-                f"the study has no proxy {name!r}; {did_you_mean(name, self.proxies)}"
-            )
+        refuse_ranking(name)
+        if name not in (known := self.proxies):
+            raise InvalidInput(f"the study has no proxy {name!r}; {did_you_mean(name, known)}")
         return read_tuples(self.store, self.settings, name, estimand, plan)
 
     def fit(
@@ -301,8 +298,7 @@ class Study:
     ) -> Margins:
         """Fit safety margins to all measured moments; the options are those of `fit_margins`.
 
-        The promise "margin" is made for `tolerances`, and no others: of the moments that are
-        granted a margin, at most 1 − β fail.
+        The promise "margin" is for `tolerances` alone: of the margins granted, at most 1 − β fail.
         """
         return fit_study(
             self.store,

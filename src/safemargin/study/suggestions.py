@@ -53,12 +53,12 @@ def _fewer_n(plan: Forecast) -> list[Saving]:
     stages = plan.stages[1:]  # without the episodes
     if len(stages) < 2:
         return []
-    dear = max(stages[1:], key=lambda stage: stage.worker_seconds.expected)
-    kept = [stage.n for stage in stages if stage is not dear]
-    share = dear.worker_seconds.expected / max(plan.worker_seconds.expected, 1e-9)
-    below = max(n for n in kept if n < dear.n)
-    remark = f"n = {dear.n} takes {share:.0%} of it; a margin of {dear.n} would be {below}"
-    seconds = plan.worker_seconds.expected - dear.worker_seconds.expected
+    slowest = max(stages[1:], key=lambda stage: stage.worker_seconds.expected)
+    kept = [stage.n for stage in stages if stage is not slowest]
+    share = slowest.worker_seconds.expected / max(plan.worker_seconds.expected, 1e-9)
+    below = max(n for n in kept if n < slowest.n)
+    remark = f"n = {slowest.n} takes {share:.0%} of it; a margin of {slowest.n} would be {below}"
+    seconds = plan.worker_seconds.expected - slowest.worker_seconds.expected
     return [Saving(f"--n {','.join(map(str, kept))}", seconds, True, remark)]
 
 

@@ -8,7 +8,7 @@ from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
 from safemargin.margins.bounds.table import Estimand
-from safemargin.margins.learned.probe import LEARNED
+from safemargin.margins.learned.probe import LEARNED, is_learned
 from safemargin.margins.natural_proxies import draw_one_per_episode
 from safemargin.study.grouping import group_labels, learned_groups
 from safemargin.study.reading import TupleRow
@@ -55,7 +55,9 @@ def read_tuples(
         trials=table[:, :, 3].astype(np.int64),
         n_values=n_values,
         proxy=proxy,
-        groups=learned_groups(store, keys) if proxy == LEARNED else group_labels(store, keys),
+        groups=(
+            learned_groups(store, keys, proxy) if is_learned(proxy) else group_labels(store, keys)
+        ),
         runs=None if estimand == "mean" else single_run_losses(store, keys, n_values),
     )
 

@@ -56,7 +56,7 @@ class Candidate:
 
     @property
     def can_win(self) -> bool:
-        """Whether it holds and is a method of its own, not one shown for reference."""
+        """Whether it holds, and is not shown for reference only."""
         return self.holds and self.method in METHODS
 
     @property

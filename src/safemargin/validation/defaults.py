@@ -29,7 +29,7 @@ def natural_moments_needed(confidence: float) -> int:
 def default_confidence(natural: int) -> float:
     """Return the highest confidence up to 0.95 that this many natural moments suffice for.
 
-    The number alone decides: a choice by what was measured would void the confidence.
+    The number alone decides: a choice by what was measured would invalidate the confidence.
     """
     able = [
         level

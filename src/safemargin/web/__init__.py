@@ -7,7 +7,8 @@
     connections, page_connection, plain_agents
                                 agents and pages by WebSocket, agents by plain HTTP
     replay_app                  the log of a watched fleet, entry by entry
-    access, entrance, server    tokens, checking them, listening on a port
+    access, entrance, guard, server
+                                tokens, checking them, what browsers may do, listening on a port
     pages/                      HTML, CSS and JavaScript as files
 
 To add a page, write its files in `pages/`, an application like `replay_app`, and a command in

@@ -69,6 +69,7 @@ def describe_episode(recordings: Recordings, recording: Recording) -> dict[str, 
         "proxies": {name: values.tolist() for name, values in episode.proxies.items()},
         "moment": recordings.moment(recording.name),
         "measured": list(map(describe_estimate, recordings.measured(recording.name))),
+        "regret": recordings.regret(recording.name),
     }
 
 

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from safemargin.monitor.audit import printable
+from safemargin.core.text import printable
 from safemargin.web.access import same_site
 
 READING = ("GET", "HEAD", "OPTIONS")

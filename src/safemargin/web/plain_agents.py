@@ -37,7 +37,7 @@ class PlainAgent:
     def send(self, message: dict[str, Any]) -> None:
         """Keep what the agent needs to know."""
         if message["kind"] == "taken":
-            self.steering.receive({"kind": "free"})  # an action of somebody before is void
+            self.steering.receive({"kind": "free"})  # drop the action of whoever had it before
         self.steering.receive(message)
         self._changed.set()
 

@@ -175,6 +175,7 @@ def _facts(study: Study, status: Status) -> list[tuple[str, str]]:
         ("random opening", f"up to {settings.opening} steps" if settings.opening else "none"),
         ("seed", str(settings.seed)),
         ("moments", ", ".join(f"{count:,} {phase}" for phase, count in status.moments.items())),
+        *([("regret", str(status.regret))] if status.regret is not None else []),
         (
             "cost",
             f"{status.simulator_steps:,} simulator steps, "

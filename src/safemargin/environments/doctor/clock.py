@@ -1,4 +1,4 @@
-"""Other times: what would the environment do if its clock showed something else?"""
+"""Shows an environment another time, to find out whether it depends on the clock."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from safemargin.errors import DiagnosisWrong
 Level = Literal["ok", "note", "problem"]
 
 DETERMINISTIC = "the environment is deterministic"
-"""The finding that no randomness was found, nor any place where it may hide."""
+"""The finding that no randomness was found, nor anything that may hide it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Diagnosis:
     """The way that was asked for; None where the doctor was to choose."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return plain_values(asdict(self))  # type: ignore[no-any-return]
 
 

@@ -36,7 +36,7 @@ class Examination:
         self.way: Way | None = None
         self.environment_deterministic = True
         self.hiding_places: list[str] = []
-        """Where a random generator would be out of reach."""
+        """Parts in which a random generator would be out of reach."""
         self.policy_deterministic: bool | None = None
         self.opaque: tuple[str, ...] = ()
         self.continuations = self.wrong = 0
@@ -68,11 +68,11 @@ class Examination:
         return simulator
 
     def seeds(self) -> Iterator[int]:
-        """Seeds for resets, the same at each call."""
+        """Yield seeds for resets, the same ones at each call."""
         return (environment_seed(self.seed, 1_000_000, index) for index in itertools.count())
 
     def explorer(self, simulator: Simulator, *, random_share: float = 0.3) -> Explorer:
-        """The policy's actions, this share of them replaced by random ones."""
+        """Return an explorer that replaces this share of the policy's actions by random ones."""
         return Explorer(simulator.env, self.policy, self.seed, random_share=random_share)
 
     def diagnosis(self) -> Diagnosis:

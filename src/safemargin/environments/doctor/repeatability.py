@@ -129,7 +129,7 @@ def check_policy(
 def check_randomness(
     examination: Examination, simulator: Simulator, recorded: list[Continuation]
 ) -> None:
-    """Does it draw random numbers, or lead elsewhere when the generators have other state?
+    """Find out whether the environment draws random numbers, or differs after reseeding.
 
     Whether numbers are drawn is asked first: an event of one step in a thousand would hardly
     ever show in what comes out here, but it would in a study.
@@ -212,7 +212,7 @@ def count_starts(examination: Examination, simulator: Simulator, starts: int, st
 
 
 def _learning_layers(simulator: Simulator) -> str:
-    """A hint where a wrapper keeps learning from episode to episode."""
+    """Return a hint if a wrapper keeps learning from episode to episode."""
     learning = [name for name in simulator.layer_names() if name.startswith("Normalize")]
     if not learning:
         return ""
@@ -220,7 +220,7 @@ def _learning_layers(simulator: Simulator) -> str:
 
 
 def _global_generators() -> dict[str, Any]:
-    """The state of the generators that all code of a process shares."""
+    """Return the state of the generators that all code of a process shares."""
     numpy_state = np.random.get_state(legacy=False)
     return {
         "numpy.random": graph.encoded_bytes([numpy_state]),
@@ -229,7 +229,7 @@ def _global_generators() -> dict[str, Any]:
 
 
 def check_returns(examination: Examination, policy: Policy) -> None:
-    """Play a few whole episodes: does the policy earn what it earned in training?"""
+    """Play a few whole episodes and compare the mean return with that of training."""
     played = play_returns(examination.simulator(), policy, examination.settings)
     if played.returns:
         examination.mean_return = played.mean

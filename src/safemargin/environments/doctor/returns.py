@@ -1,4 +1,4 @@
-"""The mean return of a policy: a figure its user recognises, so that a wrong agent stands out."""
+"""The mean return of a policy, a figure by which its user recognises the right agent."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ all methods (tests/margins/test_bounds.py) find it there.
 - `conformal`: turns any percentile curve into a calibrated bound (`fit_calibrated_curve`). A
   method that only guesses percentiles is just a curve, as `calibrated`, `isotonic` and `boosted`
   show; `METHODS` hands it on.
-- `tolerance` and `paper` fill their tables themselves.
+- `tolerance`, `paper` and `granted` (the promise about the margin itself) fill their tables
+  themselves.
 - `ranks`: the order of the moments by proxy, and folds.
 """

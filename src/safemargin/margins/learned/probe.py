@@ -25,6 +25,24 @@ Arrays = npt.NDArray[np.float32]
 LEARNED = "learned"
 """The name of a study's learned proxy."""
 
+RANKINGS = {"regret": "learned-regret", "stakes": "learned-stakes"}
+"""Target → the name of what a study has learned of it; these put decisions in order, no more."""
+
+
+def is_learned(proxy: str) -> bool:
+    """Whether the values of a proxy at moments come from models that have not seen them."""
+    return proxy == LEARNED or proxy in RANKINGS.values()
+
+
+def refuse_ranking(proxy: str) -> None:
+    """Raise InvalidInput for a ranking where margins are asked for."""
+    if proxy in RANKINGS.values():
+        raise InvalidInput(
+            f"{proxy} puts decisions in order of the agent's own mistakes, and no margins are "
+            "fitted to that; `simulate-oversight --by` uses it"
+        )
+
+
 MOST_BYTES = 64 * 2**20
 """An array in a file that is larger than this is refused."""
 
@@ -92,6 +110,11 @@ class Probe:
         """Return the value at each of [moments, inputs], and whether it is outside, [moments]."""
         coordinates, distance = self.view(inputs)
         return predict(self.networks, coordinates), distance > self.farthest
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs at each moment."""
+        return len(self.view.mean)
 
     @property
     def identity(self) -> str:
@@ -186,7 +209,8 @@ def _check_shapes(view: View, networks: Sequence[Sequence[Layer]]) -> None:
 
 def _packed(array: Arrays) -> dict[str, Any]:
     """Return an array as JSON; in half precision where that loses nothing."""
-    half = array.astype(np.float16)
+    with np.errstate(over="ignore"):  # too large for half precision: infinite, so not equal
+        half = array.astype(np.float16)
     whole = half if np.array_equal(half.astype(np.float32), array) else array
     little = np.ascontiguousarray(whole, whole.dtype.newbyteorder("<"))
     return {

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
+from safemargin.core.text import printable
 from safemargin.errors import InvalidInput, MissingExtra
-from safemargin.monitor.audit import printable
 
 try:
     from pydantic import BeforeValidator, Field, StringConstraints, TypeAdapter, ValidationError

@@ -7,6 +7,8 @@ const GLOSSARY = [
   ["tolerance ζ", "the loss you accept (in units of reward)"],
   ["confidence β", "the share of moments at which the loss stays within the tolerance up to the margin (0 to 1)"],
   ["proxy", "a number computed from the agent's scores at each step; where it is high, mistakes tend to cost more (in units of the scores)"],
+  ["regret", "how much more the best single action would have brought than the agent's own (in units of reward)"],
+  ["stakes", "how much the best single action is above the average one: regret plus what one random action costs"],
 ];
 
 {

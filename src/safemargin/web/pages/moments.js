@@ -99,7 +99,8 @@ function showMeasured() {
   const most = Math.max(...measured.map(each => each.mean));
   box.replaceChildren(make("h3", {textContent: "Measured here: mean loss after n random actions"}),
     ...measured.map(each => lossBar(each, most, accepted())),
-    make("p", {id: "measured-verdict", textContent: verdict(measured, accepted())}));
+    make("p", {id: "measured-verdict", textContent: verdict(measured, accepted())}),
+    make("p", {id: "measured-regret", hidden: !episode.regret, textContent: wrongness(episode.regret)}));
 }
 
 function jump(direction) {

@@ -22,6 +22,15 @@ function costs(mean, half = null, many = false) {
   return `${mean < 0 ? "gain" : "cost"}${s} ${show(size)}${within}`;
 }
 
+// Where the agent itself is wrong: what another action would bring, and what is at stake.
+function wrongness(found) {
+  if (!found) return "";
+  const about = {exact: "", sampled: " at least", averaged: " about"}[found.how];
+  const gain = found.regret < 1e-9 ? "No other single action is better than the agent's own"
+    : `Another action would bring${about} ${show(roundTo(found.regret, 3))} more than the agent's own`;
+  return `${gain}; the best is ${show(roundTo(found.stakes, 3))} above the average one (stakes).`;
+}
+
 // The loss of one trial.
 const loses = loss => Math.abs(loss) < 1e-9 ? "loses nothing"
   : `${loss < 0 ? "gains" : "loses"} ${show(Math.abs(loss))}`;
