@@ -20,6 +20,7 @@ from safemargin import errors
 def test_names() -> None:
     assert sorted(sm.__all__) == [
         "AuditLog",
+        "Caller",
         "CostPlan",
         "Diagnosis",
         "Episode",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from safemargin.margins.fitting import fit_margins as fit_margins
     from safemargin.margins.lookup import Margins as Margins
     from safemargin.monitor.audit import AuditLog as AuditLog
+    from safemargin.monitor.caller import Caller as Caller
     from safemargin.monitor.monitor import Monitor as Monitor
     from safemargin.monitor.overseen import Overseen as Overseen
     from safemargin.monitor.overseen import oversee as oversee

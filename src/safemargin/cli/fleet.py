@@ -16,14 +16,23 @@ from typing import Any
 
 from safemargin.cli.options import print_note, serve_page
 from safemargin.cli.watch import CallOptions, PeopleOptions, WatchOptions
+from safemargin.core.budget import Budget
 from safemargin.core.text import printable
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import InvalidInput
 from safemargin.margins.lookup import Margins
 from safemargin.monitor.audit import AuditLog
+from safemargin.monitor.caller import Caller
+from safemargin.monitor.forecast import (
+    Forecast,
+    forecast_budget,
+    forecast_margins,
+    forecast_rehearsal,
+)
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.notifications import Command, Notifier, Webhook
 from safemargin.monitor.seals import ANCHOR_TIMEOUT, Anchor
+from safemargin.monitor.stuck import Stuck
 from safemargin.policies import load_policy
 from safemargin.study.signing import code_named
 from safemargin.validation.defaults import default_tolerance
@@ -31,6 +40,7 @@ from safemargin.web.access import Access, check_host, find_page_token, find_toke
 from safemargin.web.entrance import hosts_of
 from safemargin.web.fleet.local import Crew, LocalAgents
 from safemargin.web.fleet.messages import LONGEST_MESSAGE
+from safemargin.web.fleet.rehearsal import rehearse
 from safemargin.web.fleet.state import Fleet
 from safemargin.web.fleet_app import create_fleet_app
 from safemargin.web.replay_app import create_replay_app
@@ -42,6 +52,13 @@ _UNSEALED = {
     False: "{log} was begun without a key and is continued without: whoever can write to it can "
     "rewrite it; --log with another file begins a sealed one",
 }
+FLOODS = {
+    True: "Nobody can answer that: with --budget 20/hour, only the most urgent decisions call, 20 "
+    "times an hour",
+    False: "That is much to ask of one person; with --budget 20/hour, it is a call in three "
+    "minutes",
+}
+"""What to do about too many calls, by whether there is no budget."""
 NOTIFY_AT_MOST = 10.0
 """Seconds between two messages to people who do not look at the page."""
 SERVER_SETTINGS = {
@@ -60,9 +77,13 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
     _check(files, options)
     check_host(options.server.host, no_token=options.server.no_token)
     crew = margins = None
+    caller = _caller(options.calls)
     if files:
         margins = Margins.load(files[-1])
         crew = _crew(files, options, margins)
+    if crew is not None:
+        caller.check(crew.agents)
+    forecast = _forecast(options, caller, crew, margins)
     people, remote = options.people, options.server.remote
     with contextlib.ExitStack() as stack:
         notifiers = _notifiers(people)
@@ -79,12 +100,15 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
             print_note(_UNSEALED[log.created].format(log=people.log))
         token = find_token(options.server.token_file, people.log)
         access = Access(token, None if options.server.no_token else find_page_token(log.path))
+        if forecast is not None:
+            print_note(forecast.text + (f". {FLOODS[caller.budget is None]}" * forecast.floods))
         fleet = Fleet(
             log,
             make_monitor=None if margins is None else _monitors(options.calls, margins),
             on_lost=people.on_lost,
             grace=people.grace,
-            about=_about(options, crew, margins),
+            about=_about(options, crew, margins, forecast),
+            caller=caller,
         )
         fleet.journal.listeners += notifiers
         if anchor is not None:
@@ -99,6 +123,39 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
             fleet, access, hosts=hosts_of(options.server.host), remote=remote, **hooks
         )
         _serve(options, bound, page, "the fleet", access, token=token if remote else None)
+
+
+def _caller(calls: CallOptions) -> Caller:
+    """Return what decides who calls."""
+    if calls.budget is not None:
+        for name in ("call_at", "release_at", "pause"):
+            if getattr(calls, name) is not None:
+                option = name.replace("_", "-")
+                raise InvalidInput(
+                    f"with --budget, the threshold adapts to the budget; leave --{option} out"
+                )
+    if calls.stuck_after < 0 or not math.isfinite(calls.stuck_after):
+        raise InvalidInput(f"--stuck-after must be at least 0 s, got {calls.stuck_after}")
+    stuck = Stuck(patience=calls.stuck_after) if calls.stuck_after else None
+    return Caller(
+        calls.budget, looks=calls.looks, length=calls.call_length, gap=calls.gap, stuck=stuck
+    )
+
+
+def _forecast(
+    options: WatchOptions, caller: Caller, crew: Crew | None, margins: Margins | None
+) -> Forecast | None:
+    """Return what to expect of the calls, as far as that can be known."""
+    agents = 1 if crew is None else crew.agents
+    if caller.budget is not None:
+        return forecast_budget(caller, agents)
+    if margins is None:
+        return None
+    if crew is not None:
+        alone = Caller(length=caller.length, gap=caller.gap)
+        return forecast_rehearsal(rehearse(crew), alone, agents, crew.speed)
+    rule = _monitors(options.calls, margins)().rule
+    return forecast_margins(margins, rule.tolerance, rule.call_at, agents)
 
 
 def _notifiers(people: PeopleOptions) -> list[Notifier]:
@@ -216,17 +273,23 @@ def _monitors(
         Monitor,
         margins,
         tolerance=default_tolerance(margins) if calls.tolerance is None else calls.tolerance,
-        call_at=calls.call_at,
+        call_at=1 if calls.call_at is None else calls.call_at,
         release_at=calls.release_at,
-        pause=calls.pause,
+        pause=calls.pause or 0,
         action_space=action_space,
         false_alarms=0.01 / agents,
     )
 
 
-def _about(options: WatchOptions, crew: Crew | None, margins: Margins | None) -> dict[str, Any]:
+def _about(
+    options: WatchOptions, crew: Crew | None, margins: Margins | None, forecast: Forecast | None
+) -> dict[str, Any]:
     """Return what the page says about the fleet, and the log about the server."""
     about: dict[str, Any] = {"remote": options.server.remote, "speed": options.agents.speed}
+    if options.calls.budget is not None:
+        about["budget"] = Budget.parse(options.calls.budget).text
+    if forecast is not None:
+        about |= {"forecast": forecast.text, "floods": forecast.floods}
     if margins is not None:
         rule = _monitors(options.calls, margins)().rule
         about |= {

@@ -150,12 +150,24 @@ class CallOptions:
 
     tolerance: Annotated[float | None, Parameter(metavar="Z")] = None
     """the loss you accept, in reward units (default: one at which margins differ)"""
-    call_at: Annotated[int, Parameter(metavar="N")] = 1
-    """call below this margin"""
+    budget: Annotated[str | None, Parameter(metavar="B")] = None
+    """what people can attend to, e.g. 20/hour (calls of all agents together) or 0.05 (of all
+    decisions); the most urgent decisions call"""
+    looks: Annotated[str | None, Parameter(metavar="B")] = None
+    """how much of the budget goes to random looks, at agents that do not call (default: a
+    tenth)"""
+    call_at: Annotated[int | None, Parameter(metavar="N")] = None
+    """without a budget: call below this margin (default: 1)"""
     release_at: Annotated[int | None, Parameter(metavar="N")] = None
     """stop calling once the margin reaches N (default: the next n)"""
-    pause: Annotated[int, Parameter(metavar="K")] = 0
-    """decisions between two calls"""
+    pause: Annotated[int | None, Parameter(metavar="K")] = None
+    """decisions between two calls (default: 0)"""
+    call_length: Annotated[float, Parameter(metavar="S")] = 3.0
+    """a call lasts at least S seconds"""
+    gap: Annotated[float, Parameter(metavar="S")] = 2.0
+    """calls of an agent less than S seconds apart are one"""
+    stuck_after: Annotated[float, Parameter(metavar="S")] = 30.0
+    """an agent that has met nothing new for S seconds, without a reward, calls; 0: it does not"""
     wait: Annotated[float, Parameter(metavar="S")] = 0.0
     """an agent that starts to call waits up to S seconds for somebody to take it over; 0: it
     continues meanwhile"""

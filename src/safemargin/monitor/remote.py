@@ -98,6 +98,8 @@ class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
         self.last_error = ""
         """The last error of the server or the network."""
         self.steering = Steering()
+        self.reward: float | None = None
+        """What the decision before brought; `Overseen` sets it."""
         self._hello = {
             "kind": "hello",
             "name": name,
@@ -158,7 +160,9 @@ class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
         picture = None
         if self.wants_picture and getattr(env, "render_mode", None) == "rgb_array":
             picture = env.render()
-        return self._ask(own, scores, decision, picture)
+        from safemargin.monitor.overseen import state_of
+
+        return self._ask(own, scores, decision, picture, self.reward, f"{state_of(observation):x}")
 
     def decide(
         self,
@@ -167,14 +171,18 @@ class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
         scores: npt.ArrayLike | None = None,
         decision: Decision | None = None,
         picture: Any = None,
+        reward: float | None = None,
+        state: str = "",
     ) -> Any:
         """Return the action to take: the agent's `own`, or that of the person who has taken over.
 
         `decision` comes from a monitor on the agent's side; without one, the server's monitor
         judges the `scores`. `picture`: an array [height, width, 3] of bytes, or a JPEG or PNG
-        file; it is sent only where `wants_picture`. Raises OverseerLost where the agent must stop.
+        file; it is sent only where `wants_picture`. `reward` is what the decision before brought;
+        `state` is the same for equal states: they show whether the agent is stuck. Raises
+        OverseerLost where the agent must stop.
         """
-        action = self._ask(own, scores, decision, picture)
+        action = self._ask(own, scores, decision, picture, reward, state)
         return own if action is None else action
 
     @property
@@ -204,7 +212,15 @@ class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _ask(self, own: Any, scores: Any, decision: Decision | None, picture: Any) -> Any:
+    def _ask(
+        self,
+        own: Any,
+        scores: Any,
+        decision: Decision | None,
+        picture: Any,
+        reward: float | None,
+        state: str,
+    ) -> Any:
         """Return a person's action, or None for the agent's own."""
         step, self._step = self._step, self._step + 1
         report: dict[str, Any] = {"kind": "decision", "episode": self._episode, "step": step}
@@ -215,6 +231,8 @@ class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
             report["proposed"] = given.item() if given.ndim == 0 else np.ravel(given).tolist()
         if decision is not None:
             report |= decision.report()
+        if reward is not None:
+            report |= {"reward": finite_or_none(float(reward)), "state": state}
         if picture is not None and self.wants_picture:
             from safemargin.monitor.pictures import as_picture
 
@@ -222,7 +240,10 @@ class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
             self._put(b"P" + step.to_bytes(4, "big") + as_picture(picture))
         reported = self.steering.taken
         self._put(json.dumps({**report, "waits": reported}))
-        if decision is not None and decision.began and not reported and self.wait:
+        called = decision is not None and decision.began
+        if self.steering.team_calls:  # the server decides who calls
+            called = self.steering.take_call()
+        if called and not reported and self.wait:
             self.steering.wait_for_person(self.wait, given_up=lambda: self.lost)
         while True:
             if self.steering.stopped is not None:
@@ -325,6 +346,7 @@ class RemoteOverseer(contextlib.AbstractContextManager["RemoteOverseer"]):
                     self._heard_at = time.monotonic()
                 if kind == "welcome":
                     # What the last connection said may be outdated; the server repeats what holds.
+                    self.steering.team_calls = bool(message.get("team_calls"))
                     if not message.get("taken"):
                         self.steering.receive({"kind": "free"})
                     self._answered.set()

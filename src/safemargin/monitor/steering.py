@@ -35,6 +35,9 @@ class Steering:
         """Why the agent must stop; None while it need not."""
         self.picture_every: float | None = None
         """Seconds between pictures; None while nobody watches."""
+        self.team_calls = False
+        """Whether the server decides, for a whole team, which agents call."""
+        self._called = False
         self._answer: tuple[int, int, Any] | None = None  # episode, step, action
         self._changed = threading.Condition()
 
@@ -46,6 +49,8 @@ class Steering:
                 self.taken, self.by = True, str(message.get("by", ""))
             elif kind == "free":
                 self.taken, self.by, self._answer = False, "", None
+            elif kind == "called":
+                self._called = True
             elif kind == "action":
                 self._answer = int(message["episode"]), int(message["step"]), message["action"]
             elif kind == "pictures":
@@ -54,6 +59,12 @@ class Steering:
             elif kind == "stop":
                 self.stopped = str(message.get("why", "the server stopped it"))
             self._changed.notify_all()
+
+    def take_call(self) -> bool:
+        """Return whether the server has begun a call of the agent since this was last asked."""
+        with self._changed:
+            called, self._called = self._called, False
+        return called
 
     def wake(self) -> None:
         """Make whoever waits check again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.types import Message
@@ -16,6 +17,8 @@ from safemargin.web.fleet.news import News
 from safemargin.web.fleet.people import Person
 from safemargin.web.fleet.state import Fleet
 
+Asked = messages.Act | messages.Steering | messages.Snooze | messages.HandOver
+
 PAGE_RATE = 60.0
 """Messages a second that a page may send."""
 MOST_ROWS = 200_000
@@ -24,6 +27,14 @@ BUSY = 4
 """With this many messages on their way to a page, news is collected instead of sent."""
 MOST_PICTURES = 64
 """The most pictures in one round; the others come with the next."""
+
+STEERING = ("take", "act", "give", "dismiss")
+ANSWERS = ("acknowledge", "snooze", "hand-over")
+READERS: dict[str, Callable[[Mapping[str, Any]], Asked]] = {
+    "act": messages.read_act,
+    "snooze": messages.read_snooze,
+    "hand-over": messages.read_hand_over,
+}
 
 OLDEST = 3.0
 """Seconds after its last beat from which on a page's requests are refused."""
@@ -60,7 +71,7 @@ class PageConnection(Connection):
         agents = self.fleet.agents
         if waiting.changed:
             states = [agents[index].to_dict() for index in sorted(waiting.changed)]
-            self.send({"kind": "agents", "now": time.time(), "agents": states})
+            self.send({"kind": "agents", "now": self.fleet.clock(), "agents": states})
         if waiting.rows:
             self.send({"kind": "decisions", "rows": waiting.rows})
         if waiting.entries:
@@ -91,6 +102,7 @@ class PageConnection(Connection):
             self.fleet.pages.discard(self)
             self.fleet.people.depart(self.person)
             self.fleet.pace_pictures()
+            self._show_people()
 
     def receive(self, message: Message) -> None:
         try:
@@ -115,7 +127,8 @@ class PageConnection(Connection):
         elif wanted == "name":
             fleet.rename(self.person, messages.read_renaming(message).name)
             self.send({"kind": "you", "name": self.person.name})
-        elif wanted in ("take", "act", "give", "dismiss"):
+            self._show_people()
+        elif wanted in STEERING or wanted in ANSWERS:
             self._steer(wanted, message)
         else:
             raise InvalidInput(f"the message {wanted!r:.40} is unknown")
@@ -129,23 +142,32 @@ class PageConnection(Connection):
         self._news.pictured |= {each.index for each in self.fleet.agents if each.picture}
         self.fleet.pages.add(self)
         self.fleet.pace_pictures()
+        self._show_people()
+
+    def _show_people(self) -> None:
+        """Tell all pages who is here."""
+        names = self.fleet.people.present()
+        for page in tuple(self.fleet.pages):
+            page.send({"kind": "people", "names": names})
 
     def _steer(self, wanted: str, message: dict[str, Any]) -> None:
-        agent, control = self._agent(message), self.fleet.control
+        agent, control, answers = self._agent(message), self.fleet.control, self.fleet.answers
         try:
-            asked: messages.Act | messages.Steering
-            if wanted == "act":
-                asked = messages.read_act(message)
-            else:
-                asked = messages.read_steering(message)
+            asked = READERS.get(wanted, messages.read_steering)(message)
             if asked.beat is not None:
                 self._check_age(asked.beat)
             if isinstance(asked, messages.Act):
                 control.act(self.person, agent, asked.episode, asked.step, asked.action)
+            elif isinstance(asked, messages.Snooze):
+                answers.snooze(self.person, agent, asked.seconds)
+            elif isinstance(asked, messages.HandOver):
+                answers.hand_over(self.person, agent, asked.to)
             elif wanted == "take":
                 control.take(self.person, agent, force=asked.force)
             elif wanted == "give":
                 control.hand_back(self.person, agent)
+            elif wanted == "acknowledge":
+                answers.acknowledge(self.person, agent)
             else:
                 control.dismiss(self.person, agent)
         except InvalidInput as error:  # the page did nothing wrong: it is just not possible

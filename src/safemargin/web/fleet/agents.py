@@ -20,7 +20,8 @@ STOP_DUE = "; it is to stop as soon as it can be reached"
 
 SHOWN = (
     "index", "name", "status", "dismissed", "held_since", "waiting", "calling", "called_since",
-    "calls", "human_actions", "why", "void", "margin", "proxy", "actions", "heard_at",
+    "calls", "cause", "seen_by", "snoozed_until",
+    "human_actions", "why", "void", "margin", "proxy", "actions", "heard_at",
 )  # fmt: skip
 """Attributes that pages get as they are."""
 
@@ -67,6 +68,12 @@ class Agent:
     proxy: float | None = None
     calling: bool = False
     called_since: float = 0.0
+    cause: str = ""
+    """Why the open call began: margin, look or stuck."""
+    seen_by: str = ""
+    """Who has acknowledged the open call."""
+    snoozed_until: float = 0.0
+    """It does not call before this."""
     pictured_call: float = 0.0
     """When the last call with a picture in the log began."""
     why: str = ""

@@ -50,7 +50,7 @@ class Control:
         record("taken", agent, person=person.name, must=True, picture=agent.picture, **details)
         if holder is not None:
             self.journal.notify(holder, f"{person.name} took {agent.name} from you.")
-        agent.holder, agent.held_since = person, time.time()
+        agent.holder, agent.held_since = person, self.journal.clock()
         agent.stop_due = agent.stopped = ""
         if agent.link is not None:
             agent.link.send({"kind": "taken", "by": person.name})
@@ -85,6 +85,19 @@ class Control:
         if agent.holder is not person:
             raise InvalidInput(f"{agent.name} is not yours to hand back")
         self.free(agent)
+
+    def hand_over(self, person: Person, agent: Agent, other: Person) -> None:
+        """Give the agent that this person steers to another one, who steers it from now on."""
+        details = situation(agent) | {
+            "identity": other.identity,
+            "to": other.name,
+            "why": f"to {other.name}",
+        }
+        self.journal.record("handed-over", agent, person=person.name, must=True, **details)
+        agent.holder, agent.held_since = other, self.journal.clock()
+        if agent.link is not None:
+            agent.link.send({"kind": "taken", "by": other.name})
+        self.pace_pictures()
 
     def dismiss(self, person: Person, agent: Agent) -> None:
         """Hide an agent that is gone until it comes back."""

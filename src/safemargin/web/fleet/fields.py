@@ -138,6 +138,12 @@ Secret = Annotated[
     Field(strict=True, min_length=16, max_length=100, repr=False, description=SECRET),
     BeforeValidator(_refuse_unprintable),
 ]
+LONGEST_SNOOZE = 86_400
+SNOOZE = f"a number of seconds from 0 to {LONGEST_SNOOZE}"
+Seconds = Annotated[
+    float,
+    Field(strict=True, allow_inf_nan=False, ge=0, le=LONGEST_SNOOZE, description=SNOOZE),
+]
 Index = Annotated[int, Field(strict=True, description="a whole number")]
 LAST_BEAT = Field(
     strict=True, allow_inf_nan=False, description="the number of the last beat that the page heard"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -30,8 +31,10 @@ class Page(Protocol):
 class Journal:
     """Writes entries to the log and collects what is new for pages."""
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, clock: Callable[[], float] = time.time) -> None:
         self.log = log
+        self.clock = clock
+        """Seconds since 1970, for entries and for everything that lasts."""
         self.fault = ""
         """Why the last entry could not be written."""
         self.recent: list[Entry] = []
@@ -82,7 +85,7 @@ class Journal:
                 known |= {"episode": agent.report.episode, "step": agent.report.step}
         name = None if agent is None else agent.name
         try:
-            entry = self.log.add(kind, name, **known)
+            entry = self.log.add(kind, name, when=self.clock(), **known)
         except AuditLogError as error:
             if not self.fault:
                 self._send_to_all({"kind": "note", "text": f"The log cannot be written: {error}"})
@@ -94,6 +97,12 @@ class Journal:
         self.recent = [*self.recent[-RECENT + 1 :], entry]
         if self.pages:
             self.news.entries.append(entry.to_dict())
+
+    def end_call(self, agent: Agent, why: str) -> None:
+        """Note that the agent calls no longer."""
+        if agent.calling:
+            agent.calling, agent.cause, agent.seen_by = False, "", ""
+            self.record("release", agent, why=why)
 
     def notify(self, person: Person, text: str) -> None:
         """Show a sentence on all pages of one person."""

@@ -16,11 +16,12 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.plain import finite_or_none
 from safemargin.core.seeding import hashed_seed
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import NoPictures, SafemarginError, describe_error
 from safemargin.monitor.monitor import Monitor
-from safemargin.monitor.overseen import Outcome, Question, oversee
+from safemargin.monitor.overseen import Outcome, Question, oversee, state_of
 from safemargin.monitor.overseers import action_names
 from safemargin.monitor.pictures import as_picture
 from safemargin.monitor.steering import Steering
@@ -117,6 +118,8 @@ class _Runner:
     # -- as a link: called from the server's thread ------------------------------------------------
 
     def send(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "welcome":
+            self.steering.team_calls = message.get("team_calls", False)
         self.steering.receive(message)
 
     def takes(self) -> bool:
@@ -199,7 +202,10 @@ class _Runner:
                 self.team.closing.wait(due - time.monotonic())
                 waits = self.steering.taken
                 self._report(question, env, episode, waits=waits)
-                if question.decision.began and not waits:
+                began = question.decision.began
+                if self.steering.team_calls:  # then a call is known one decision later
+                    began = self.steering.take_call()
+                if began and not waits:
                     waits = self.steering.wait_for_person(crew.wait, given_up=given_up)
                     if waits:
                         self._report(question, env, episode, waits=True)
@@ -225,6 +231,8 @@ class _Runner:
             scores=tuple(scores.tolist()) if len(scores) <= MOST_SCORES else None,
             proposed=int(proposed) if np.ndim(proposed) == 0 else np.ravel(proposed).tolist(),
             waits=waits,
+            reward=finite_or_none(question.reward) if question.reward is not None else None,
+            state=f"{state_of(question.observation):x}",
             **question.decision.report(),
         )
         picture = self._picture(env, urgent=question.decision.began)

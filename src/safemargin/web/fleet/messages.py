@@ -58,6 +58,10 @@ class Report:
     why: Annotated[str, shortened(300)] = ""
     waits: fields.Flag = False
     """The agent does nothing until a person acts."""
+    reward: fields.FiniteOrNull = None
+    """What the decision before this one brought."""
+    state: Annotated[str, shortened(40)] = ""
+    """The same for equal states, if the agent says so."""
 
 
 _read_hello, _read_report = Reader(Hello), Reader(Report)
@@ -139,6 +143,23 @@ class Steering:
 
 
 @dataclass(frozen=True, slots=True)
+class Snooze:
+    """A person does not want to be called by an agent for a while."""
+
+    beat: fields.BeatOrNull = None
+    seconds: fields.Seconds = 0.0
+    """0: they want to be called again."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A person gives an agent, or its call, to somebody else."""
+
+    to: fields.Name
+    beat: fields.BeatOrNull = None
+
+
+@dataclass(frozen=True, slots=True)
 class Act:
     """A person's action for one decision of an agent."""
 
@@ -150,6 +171,7 @@ class Act:
 
 read_renaming, read_greeting = Reader(Renaming), Reader(Greeting)
 read_steering, read_act = Reader(Steering), Reader(Act)
+read_snooze, read_hand_over = Reader(Snooze), Reader(HandOver)
 
 
 def read_action(value: Any, hello: Hello, actions: int) -> Any:

@@ -58,6 +58,16 @@ class People:
         if person.pages == 0:
             person.gone_since = time.time()
 
+    def present(self) -> list[str]:
+        """Return the names of everybody who has a page open, in order."""
+        return sorted(each.name for each in self._known.values() if each.pages)
+
+    def named(self, name: str) -> Person | None:
+        """Return the person of this name who has a page open."""
+        return next(
+            (each for each in self._known.values() if each.pages and each.name == name), None
+        )
+
     def rename(self, person: Person, name: str) -> None:
         """Rename a person; a name that somebody else has gets a number."""
         if name != person.name:

@@ -35,12 +35,31 @@ def restore(log: AuditLog) -> list[Agent]:
             continue
         if entry.kind == "call":
             agent.calls += 1
+        elif entry.kind in ("snoozed", "woken"):
+            agent.snoozed_until = float(entry.details.get("until", 0.0))
         elif entry.kind == "action":
             agent.human_actions += 1
-        elif entry.kind == "taken":
-            agent.holder = Person(str(entry.details.get("identity", "")), entry.person or "")
+        elif entry.kind == "taken" or (entry.kind == "handed-over" and "identity" in entry.details):
+            name = entry.person if entry.kind == "taken" else entry.details.get("to")
+            agent.holder = Person(str(entry.details.get("identity", "")), str(name or ""))
             agent.held_since, agent.stop_due = entry.time, ""
         elif entry.kind in ("handed-back", "stop-due", "stopped"):
             agent.holder = None
             agent.stop_due = str(entry.details["why"]) if entry.kind == "stop-due" else ""
     return list(agents.values())
+
+
+def calls_before(log: AuditLog) -> tuple[list[float], float]:
+    """Return when earlier servers' calls began, and the end, in seconds in which a server ran.
+
+    Random looks are not among them: they have a budget of their own.
+    """
+    calls: list[float] = []
+    ran, before = 0.0, None
+    for entry in log:
+        if before is not None and entry.kind != "server-started":
+            ran += max(entry.time - before, 0.0)
+        before = entry.time
+        if entry.kind == "call" and entry.details.get("cause") != "look":
+            calls.append(ran)
+    return calls, ran

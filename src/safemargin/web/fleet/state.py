@@ -14,14 +14,17 @@ import numpy as np
 
 from safemargin.errors import InvalidInput
 from safemargin.monitor.audit import AuditLog
+from safemargin.monitor.caller import Caller
+from safemargin.monitor.calls import Call
 from safemargin.monitor.monitor import Monitor
 from safemargin.monitor.steering import OnLost
 from safemargin.web.fleet.agents import Agent, Link, Status
+from safemargin.web.fleet.answers import Answers
 from safemargin.web.fleet.control import Control
 from safemargin.web.fleet.journal import Journal, situation
 from safemargin.web.fleet.messages import Hello, Report
 from safemargin.web.fleet.people import People, Person
-from safemargin.web.fleet.restore import restore
+from safemargin.web.fleet.restore import calls_before, restore
 from safemargin.web.fleet.track import flags_of
 
 GRACE = 20.0
@@ -44,14 +47,20 @@ class Fleet:
         grace: float = GRACE,
         about: dict[str, Any] | None = None,
         most_agents: int = MOST_AGENTS,
+        caller: Caller | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Restore the fleet that the log describes.
 
         `make_monitor` makes the monitor of an agent that reports scores only. `on_lost` says what
         becomes of an agent whose person has been gone for `grace` seconds. `about` is shown on
-        pages.
+        pages. `caller` turns what monitors say into calls; None: calls are as the monitors say.
+        `clock`: seconds since 1970.
         """
-        self.journal = Journal(log)
+        self.clock = clock
+        self.caller = Caller(length=0, gap=0) if caller is None else caller
+        self.caller.restore(*calls_before(log))
+        self.journal = Journal(log, clock)
         self._record = self.journal.record
         self._changed = self.journal.changed
         self.pages = self.journal.pages
@@ -63,6 +72,7 @@ class Fleet:
         self.control = Control(self.agents, self.journal, on_lost=on_lost, grace=grace)
         self.pace_pictures = self.control.pace_pictures
         self.people = People()
+        self.answers = Answers(self.agents, self.journal, self.caller, self.control, self.people)
         self.decisions = 0
         self._names: dict[str, Agent] = {}
         for agent in restore(log):
@@ -98,11 +108,12 @@ class Fleet:
         agent.hello, agent.link = hello, link
         agent.status, agent.reason, agent.waiting = "live", "", False
         agent.actions = agent.actions or len(hello.action_names)
-        agent.heard_at = time.time()
+        agent.heard_at = self.clock()
         agent.paced = agent.dismissed = False
         self._record(kind, agent, policy=hello.policy, environment=hello.environment)
         held = agent.holder is not None or bool(agent.stop_due)
-        link.send({"kind": "welcome", "taken": held})
+        team = {} if self.caller.budget is None else {"team_calls": True}
+        link.send({"kind": "welcome", "taken": held, **team})
         self.control.stop_if_due(agent)
         if agent.holder is not None:
             link.send({"kind": "taken", "by": agent.holder.name})
@@ -128,9 +139,10 @@ class Fleet:
         agent.unconfirmed = False
         if agent.monitor is not None:
             agent.monitor.end_episode(counted=False)
+        self.caller.leave(agent.index)
         self._record(status, agent, why=reason or None)
         if status in ("left", "died"):
-            self._end_call(agent, "it is gone")
+            self.journal.end_call(agent, "it is gone")
             agent.stop_due = agent.stopped = ""
             if agent.holder is not None:
                 self.control.free(agent, f"it {status}")
@@ -144,9 +156,14 @@ class Fleet:
         if report.margin is None:
             report = _judged(agent, report, before if again else None)
         agent.unconfirmed = agent.unconfirmed and again
-        agent.report = report
         agent.margin, agent.proxy = report.margin or 0, report.proxy
-        agent.heard_at = time.time()
+        agent.heard_at = self.clock()
+        call = None if again else self._call_of(agent, report)
+        if call is None:
+            report = replace(report, call=agent.calling, why=agent.why)
+        else:
+            report = replace(report, call=call.on, why=call.why or report.why)
+        agent.report = report
         if agent.actions == 0 and report.scores is not None and not agent.hello.dimensions:
             agent.actions = len(report.scores)
             self._changed(agent)
@@ -158,7 +175,8 @@ class Fleet:
             self.decisions += 1
             if self.pages:
                 self.journal.news.rows.append((agent.index, *row))
-        self._update_call(agent, report)
+        if call is not None:
+            self._update_call(agent, report, call)
         if report.waits != agent.waiting:
             agent.waiting = report.waits and held
             self._changed(agent)
@@ -176,7 +194,8 @@ class Fleet:
 
     def end_episode(self, agent: Agent) -> None:
         """End the agent's episode; its next decision begins another."""
-        self._end_call(agent, "the episode has ended")
+        if self.caller.end_episode(agent.index):
+            self.journal.end_call(agent, "the episode has ended")
         if agent.monitor is not None:
             agent.monitor.end_episode()
 
@@ -197,10 +216,11 @@ class Fleet:
         """Return the whole state, for a page that opens."""
         return {
             "kind": "fleet",
-            "now": time.time(),
+            "now": self.clock(),
             "about": {**self.about, **self.journal.faults(), "on_lost": self.on_lost},
             "agents": [agent.to_dict(trend=True) for agent in self.agents],
             "recent": [entry.to_dict() for entry in self.journal.recent],
+            "people": self.people.present(),
         }
 
     def close(self) -> None:
@@ -212,24 +232,33 @@ class Fleet:
 
     # -- internals -------------------------------------------------------------------------------
 
-    def _update_call(self, agent: Agent, report: Report) -> None:
+    def _call_of(self, agent: Agent, report: Report) -> Call:
+        """Return what the caller says of a decision."""
+        now = self.clock()
+        return self.caller.see(
+            agent.index, now, agent.margin, agent.proxy, wanted=report.call, reward=report.reward,
+            state=report.state or None, quiet=agent.holder is not None or now < agent.snoozed_until,
+        )  # fmt: skip
+
+    def _update_call(self, agent: Agent, report: Report, call: Call) -> None:
         if report.void and not agent.void:
             self._record("drift", agent, why=report.why)
-        agent.void, agent.why = report.void, report.why
-        if agent.calling and not report.call:
-            self._end_call(agent, report.why)
-        elif report.call and not agent.calling:
-            agent.calling, agent.called_since = True, time.time()
+        why, agent.void, agent.why = agent.why, report.void, report.why
+        if agent.calling and call.on:
+            agent.why = report.why or why  # the call lasts longer than its reason
+        if agent.calling and (call.began or not call.on):
+            self.journal.end_call(agent, report.why)
+        if call.on and not agent.calling:
+            agent.calling, agent.called_since = True, self.clock()
+            agent.cause, agent.seen_by = call.cause, ""
             agent.calls += 1
             picture = None
             if agent.called_since - agent.pictured_call >= CALL_PICTURES:
                 agent.pictured_call, picture = agent.called_since, agent.picture
-            self._record("call", agent, picture=picture, **situation(agent))
-
-    def _end_call(self, agent: Agent, why: str) -> None:
-        if agent.calling:
-            agent.calling = False
-            self._record("release", agent, why=why)
+            cause = None if call.cause == "margin" else call.cause
+            self._record("call", agent, picture=picture, cause=cause, **situation(agent))
+            if agent.link is not None:
+                agent.link.send({"kind": "called", "why": report.why})
 
     def _show_at_once(self, agent: Agent) -> None:
         """Send what a person acts upon now, instead of with the next round."""

@@ -44,6 +44,12 @@ function showAgent() {
   byId("take").disabled = gone;
   byId("give").hidden = !held;
   byId("dismiss").hidden = !gone || agent.dismissed;
+  byId("seen").hidden = !agent.calling || Boolean(agent.seen_by) || gone;
+  byId("snooze").hidden = gone && !snoozed(agent);
+  set(byId("snooze").firstChild, "textContent", snoozed(agent) ? "Wake " : "Snooze ");
+  byId("snooze").title = snoozed(agent) ? "It may call again" : "It does not call for ten minutes";
+  byId("hand-over").hidden = !view.people.some(name => name !== view.me)
+    || !(held || (agent.calling && (!agent.seen_by || agent.seen_by === view.me)));
   set(byId("control-note"), "textContent", held
     ? (gone ? "you have it, and still will when it comes back" : agent.waiting ? "waits for your action" : "")
     : gone && agent.control ? `${agent.control} has it`
@@ -51,6 +57,16 @@ function showAgent() {
   showPad(agent, mine);
   showScores(agent);
   drawTimeline();
+}
+
+const snoozed = agent => agent.snoozed_until > now();
+
+function showPeople() {
+  const select = byId("hand-over"), others = view.people.filter(name => name !== view.me);
+  const first = make("option", "", "Hand over to …");
+  first.value = "";
+  select.replaceChildren(first, ...others.map(name => make("option", "", name)));
+  if (view.agents[view.looks]) view.agents[view.looks].dirty = true;
 }
 
 function actionName(agent, index) {

@@ -129,6 +129,9 @@ function moveAbout(event) {
   else if (key === "j") go(Math.min(at + 1, queue.length - 1));
   else if (key === "k") go(Math.max(at - 1, 0));
   else if (key === "t") takeOver(event.shiftKey);
+  else if (key === "a") acknowledge();
+  else if (key === "z") snooze();
+  else if (key === "h") byId("hand-over").focus();
   else if (key === "m") toggleSound();
   else if (event.key === "?") byId("help").showModal();
   else if (event.key === "Escape") { if (mineNow()) handBack(); else look(null); }
@@ -147,6 +150,24 @@ function takeOver(force = false) {
 function handBack() {
   const agent = view.agents[view.looks];
   if (agent && agent.control === view.me) say({ do: "give", agent: agent.index });
+  releaseKeys();
+}
+
+function acknowledge() {
+  const agent = view.agents[view.looks];
+  if (agent?.calling && !agent.seen_by) say({ do: "acknowledge", agent: agent.index });
+}
+
+function snooze() {
+  const agent = view.agents[view.looks];
+  if (agent) say({ do: "snooze", agent: agent.index, seconds: snoozed(agent) ? 0 : SNOOZE });
+}
+
+function handOver(event) {
+  const agent = view.agents[view.looks], to = event.target.value;
+  event.target.value = "";
+  event.target.blur();
+  if (agent && to) say({ do: "hand-over", agent: agent.index, to });
   releaseKeys();
 }
 

@@ -145,7 +145,7 @@ function drawTrend(canvas, agent) {
 // -- the queue ------------------------------------------------------------------------------
 
 function urgency(one, other) {
-  const rank = agent => ({ calls: 0, called: 1, silent: 2, well: 2, mine: 3, theirs: 3 }[stateOf(agent)] ?? 4);
+  const rank = agent => ({ calls: 0, called: 1, seen: 2, silent: 3, well: 3, snoozed: 4, mine: 4, theirs: 4 }[stateOf(agent)] ?? 5);
   return rank(one) - rank(other) || one.margin - other.margin
     || (one.calling ? one.called_since - other.called_since : 0) || one.index - other.index;
 }
@@ -201,7 +201,8 @@ function sortQueue() {
   const parts = [
     `${live} agent${live === 1 ? "" : "s"}`, calls ? `${calls} calling` : "none calling",
     mine ? `${mine} steered by you` : "", lost ? `${lost} lost` : "",
-    about.environment || "", about.tolerance === undefined ? "" : `tolerance ${about.tolerance}, call below margin ${about.call_at}`,
+    about.environment || "", about.tolerance === undefined ? "" : `tolerance ${about.tolerance}`,
+    about.budget ? `budget ${about.budget}` : about.call_at === undefined ? "" : `call below margin ${about.call_at}`,
   ];
   set(byId("summary"), "textContent", parts.filter(Boolean).join(" · "));
   set(byId("queue-note"), "textContent", held ? "order held under the pointer" : "smallest margin first");
@@ -210,6 +211,6 @@ function sortQueue() {
 
 function everySecond() {
   for (const agent of view.agents)
-    if (agent.calling || agent.control || agent.status !== "live" || now() - agent.heard_at > SILENT) agent.dirty = true;
+    if (agent.calling || agent.control || agent.snoozed_until || agent.status !== "live" || now() - agent.heard_at > SILENT) agent.dirty = true;
   view.unsorted = true;
 }

@@ -5,9 +5,11 @@ const CALL = 1, OUTSIDE = 2, HUMAN = 4, VOID = 8;
 const LONG = 1800, SILENT = 6;
 const STALLED = 3;  // seconds of silence after which the server counts as gone; it beats twice a second
 const ABANDON = 15;  // … after which another connection is tried
+const SNOOZE = 600;  // seconds
+const SIGN = { look: "◎ random look", stuck: "⟳ stuck" };  // calls that no margin asks for
 const LINGER = 3;  // seconds for which a call stays visible, however short it was
 const view = {
-  agents: [], about: {}, me: "", looks: null, seen: null, entries: [], connected: false,
+  agents: [], about: {}, people: [], me: "", looks: null, seen: null, entries: [], connected: false,
   offset: 0, socket: null, tries: 0, received: 0, heardAt: 0, stalled: false, beat: null, opened: false, unplaced: false, timeline: null, sound: false,
 };
 const now = () => Date.now() / 1000 + view.offset;
@@ -40,6 +42,9 @@ function begin() {
   byId("take").addEventListener("click", event => takeOver(event.shiftKey));
   byId("give").addEventListener("click", handBack);
   byId("dismiss").addEventListener("click", dismiss);
+  byId("seen").addEventListener("click", acknowledge);
+  byId("snooze").addEventListener("click", snooze);
+  byId("hand-over").addEventListener("change", handOver);
   view.sound = remembered("sound", "") === "on";
   showSound();
   beginKeys();
@@ -96,6 +101,7 @@ function showAway() {
 function showReached() {
   const { log_fault: log, notify_fault: notify } = view.about;
   const faults = [
+    view.about.floods && !view.about.budget && `These agents call more than anybody can answer: ${view.about.forecast}. Start with --budget 20/hour.`,
     log && `The log cannot be written: ${log}`,
     notify && `People away from this page are not notified of calls: ${notify}. The server's output says why.`,
   ].filter(Boolean);
@@ -143,6 +149,7 @@ function heard(message) {
       ...state, margins: state.trend.margins, flags: state.trend.flags, picture: pictures.get(state.name) || "",
     }));
     view.entries = message.recent;
+    view.people = message.people;
     makeTiles();
     const again = view.agents.find(agent => agent.name === looked);
     view.looks = null;
@@ -156,6 +163,9 @@ function heard(message) {
   } else if (message.kind === "agents") {
     view.offset = message.now - Date.now() / 1000;
     for (const state of message.agents) changed(state);
+  } else if (message.kind === "people") {
+    view.people = message.names;
+    showPeople();
   } else if (message.kind === "decisions") {
     for (const row of message.rows) decided(...row);
   } else if (message.kind === "seen" && message.index === view.looks) {
@@ -172,6 +182,7 @@ function heard(message) {
   } else if (message.kind === "you") {
     view.me = message.name;
     if (document.activeElement !== byId("my-name")) byId("my-name").value = message.name;
+    showPeople();
     for (const agent of view.agents) agent.dirty = true;
     const held = view.agents.find(agent => agent.control === view.me);
     if (view.opened && view.looks === null && held) look(held.index);
@@ -234,7 +245,8 @@ function saw(data) {
 function stateOf(agent) {
   if (agent.status !== "live") return agent.status;
   if (agent.control) return agent.control === view.me ? "mine" : "theirs";
-  if (agent.calling) return "calls";
+  if (agent.calling) return agent.seen_by ? "seen" : "calls";
+  if (agent.snoozed_until > now()) return "snoozed";
   if (now() - agent.called_since < LINGER) return "called";
   return agent.step !== null && now() - agent.heard_at > SILENT ? "silent" : "well";
 }
@@ -242,7 +254,9 @@ function stateOf(agent) {
 function stateText(agent) {
   const state = stateOf(agent);
   return {
-    calls: `▲ calls ${span(now() - agent.called_since)}`,
+    calls: `${SIGN[agent.cause] || "▲ calls"} ${span(now() - agent.called_since)}`,
+    seen: `✓ ${agent.seen_by === view.me ? "you" : agent.seen_by}`,
+    snoozed: `☾ ${span(agent.snoozed_until - now())}`,
     called: "△ called",
     mine: "◆ you",
     theirs: `◇ ${agent.control}`,
@@ -253,7 +267,8 @@ function stateText(agent) {
 
 function shortText(agent) {
   const state = stateOf(agent);
-  if (state === "calls") return `▲ ${span(now() - agent.called_since)}`;
+  if (state === "calls") return `${(SIGN[agent.cause] || "▲")[0]} ${span(now() - agent.called_since)}`;
+  if (state === "seen") return `✓ ${agent.seen_by === view.me ? "you" : agent.seen_by}`;
   return state === "called" ? "△" : stateText(agent);
 }
 
@@ -279,7 +294,7 @@ function note(text) {
 }
 
 function called(agent) {
-  byId("said").textContent = `${agent.name} calls, margin ${agent.margin}`;
+  byId("said").textContent = `${agent.name} ${{ look: "wants a random look", stuck: "is stuck" }[agent.cause] || "calls"}, margin ${agent.margin}`;
   beep();
 }
 

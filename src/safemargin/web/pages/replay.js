@@ -4,7 +4,8 @@
 const view = { all: [], names: new Map(), shown: [], at: -1, playing: false, timer: 0 };
 const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
-  left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈", "server-started": "●", "server-stopped": "○",
+  left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈",
+  acknowledged: "✓", snoozed: "☾", woken: "☀", "handed-over": "⇄", "server-started": "●", "server-stopped": "○",
 };
 // What the actions of each agent are called, wherever the log names them: 'agent action' → name. Older
 // logs name only the actions that were proposed or taken.
@@ -158,6 +159,7 @@ function showFleet(until) {
     if (entry.kind === "call") state.calls = true;
     if (entry.kind === "release") state.calls = false;
     if (entry.kind === "taken") state.by = entry.person;
+    if (entry.kind === "handed-over" && entry.details.to) state.by = entry.details.to;
     if (["handed-back", "stop-due", "stopped"].includes(entry.kind)) state.by = "";
     if (["lost", "died", "left"].includes(entry.kind)) state.gone = entry.kind;
     if (["joined", "back"].includes(entry.kind)) state.gone = "";
