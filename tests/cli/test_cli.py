@@ -301,7 +301,8 @@ def test_errors_as_json(run: Any, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ([], "which command? `safemargin --help` lists them all"),
-        (["fly"], 'unknown command "fly"'),
+        (["fly"], 'unknown command "fly". See `safemargin --help`.'),
+        (["--jsn", "status"], "the command comes before its options, got '--jsn' first"),
         (["colect", "a", "b"], 'Did you mean "collect"?'),
         (["collect"], "ENV is missing. See `safemargin collect --help`."),
         (["collect", "a", "b"], "--output is missing."),
@@ -336,7 +337,7 @@ def test_bad_usage_is_one_sentence_and_status_two(
 COMMANDS = {
     *["doctor", "collect", "status", "fit", "margin", "validate", "compare", "plot", "export"],
     *["report", "explore", "highlights", "simulate-oversight", "watch", "audit", "reproduce"],
-    *["zoo", "demo", "learn"],
+    *["zoo", "demo", "learn", "completion"],
 }
 
 
@@ -366,6 +367,20 @@ def test_every_setting_is_an_option_of_collect() -> None:
     names = {name for argument in options for name in argument.names}
     expected = {"--" + field.name.replace("_", "-") for field in fields(Settings)}
     assert expected - {"--n-values"} | {"--n"} <= names
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="completes in bash")
+def test_the_tab_key_completes_in_bash(run: Any, tmp_path: Path) -> None:
+    status, script, _ = run("completion", "bash")
+    assert status == 0
+    (tmp_path / "script").write_text(script)
+    for words, found in (("fi", "fit"), ("fit x --toler", "--tolerance"), ("ex", "explore export")):
+        typed = f"COMP_WORDS=(safemargin {words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))"
+        code = f"source {tmp_path}/script; {typed}; _safemargin; echo ${{COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60)
+        assert sorted(done.stdout.split()) == found.split(), done
+    for shell in ("zsh", "fish"):
+        assert json.loads(run("completion", shell, "--json")[1])["shell"] == shell
 
 
 def test_version(run: Any) -> None:

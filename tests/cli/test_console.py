@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -71,3 +75,23 @@ def test_a_bar_hides_the_time_left_until_then() -> None:
     now[0] += 1.0  # a column draws again only after a while
     bars.update(task.id, enough=True)
     assert str(column.render(task)) == "0:01:30"
+
+
+@pytest.mark.parametrize("words", [["zoo"], ["fit", "--help"]])
+def test_no_color_prints_no_escape_codes(words: list[str]) -> None:
+    def on_a_terminal(**more: str) -> str:
+        near, far = os.openpty()
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **more}
+        command = [sys.executable, "-m", "safemargin", *words]
+        with subprocess.Popen(command, stdout=far, stderr=far, env=environment) as process:
+            os.close(far)
+            said = b""
+            with contextlib.suppress(OSError):  # the other end is closed
+                while more_said := os.read(near, 65536):
+                    said += more_said
+            assert process.wait(timeout=60) == 0
+        os.close(near)
+        return said.decode()
+
+    assert "\x1b[" in on_a_terminal(NO_COLOR="")
+    assert "\x1b" not in on_a_terminal(NO_COLOR="1")

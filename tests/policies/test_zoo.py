@@ -283,7 +283,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)["agents"]
     keys = {"name", "algorithm", "environment", "mean_score", "score_sd", "games"}
     assert [each["name"] for each in listed] == [card["name"] for card in zoo_agents()]
     for each in listed:

@@ -101,7 +101,7 @@ class TestReproduce:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["reproduce", "-o", str(tmp_path), "--json"]) == 0
-        listed = json.loads(capsys.readouterr().out)
+        listed = json.loads(capsys.readouterr().out)["studies"]
         assert [entry["name"] for entry in listed] == list(PAPER_STUDIES)
         assert listed[0]["moments"] == {"natural": 0, "spread": 0}
 

@@ -12,10 +12,13 @@ from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Importing these modules registers their commands.
 from safemargin.cli import bundled, gate, margins, pages, study, trace, watch  # noqa: F401
-from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app
+from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app, plain_console
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 
 STOPPED = "stopped; everything finished so far is kept, run the same command again to continue"
+
+
+HELP_OR_VERSION = ("-h", "--help", "--version")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not words:
             raise InvalidInput("which command? `safemargin --help` lists them all")
-        status: int | None = app(words)  # None after --help and --version
+        if words[0].startswith("-") and words[0] not in HELP_OR_VERSION:
+            raise InvalidInput(
+                f"the command comes before its options, got {words[0]!r} first; `safemargin "
+                "--help` lists all commands"
+            )
+        status: int | None = app(words, console=plain_console())  # None after --help and --version
         if sys.stdout is not None:  # None if the caller closed it
             sys.stdout.flush()
     except (CycloptsError, SafemarginError) as error:
@@ -57,7 +65,7 @@ def _usage_error(error: CycloptsError) -> InvalidInput:
         given = error.keyword
         text = f"{given} needs a value." if given else f"{error.argument.name} is missing."
     else:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).partition(" Available commands:")[0]
         text = text[0].lower() + text[1:] + ("" if text.endswith((".", "?")) else ".")
     command = " ".join(["safemargin", *(error.command_chain or ()), "--help"])
     return InvalidInput(f"{text} See `{command}`.")

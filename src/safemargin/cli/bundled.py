@@ -1,4 +1,4 @@
-"""The commands for what comes with the package: zoo, demo, reproduce."""
+"""The commands for what comes with the package: zoo, demo, reproduce; and completion."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def zoo(
         else:
             print_card(card)
     elif as_json:
-        options.print_json([summary(card) for card in zoo_agents()])
+        options.print_json({"agents": [summary(card) for card in zoo_agents()]})
     else:
         print_agents(zoo_agents())
 
@@ -145,7 +145,7 @@ def _list(folder: Path, *, as_json: bool) -> None:
         about = {"name": paper.name, "purpose": paper.purpose}
         rows.append({**about, "moments": moments, "wanted": wanted})
     if as_json:
-        options.print_json(rows)
+        options.print_json({"studies": rows})
         return
     print_records(
         f"The paper's studies, in {folder}",
@@ -155,3 +155,23 @@ def _list(folder: Path, *, as_json: bool) -> None:
         ("spread", lambda row: f"{row['moments']['spread']} of {row['wanted']['spread']}"),
         ("what", lambda row: row["purpose"]),
     )
+
+
+@options.app.command(group=options.HELP)
+def completion(shell: Literal["bash", "zsh", "fish"], /, *, as_json: options.Json = False) -> None:
+    """Print a script with which the Tab key completes commands and options in your shell.
+
+    For example:
+
+        safemargin completion bash > ~/.local/share/bash-completion/completions/safemargin
+        safemargin completion zsh > ~/.zfunc/_safemargin    # a folder in your fpath
+        safemargin completion fish > ~/.config/fish/completions/safemargin.fish
+
+    Args:
+        shell: the shell that you use
+    """
+    script = options.app.generate_completion(prog_name="safemargin", shell=shell)
+    if as_json:
+        options.print_json({"shell": shell, "script": script})
+    else:
+        print(script)

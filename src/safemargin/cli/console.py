@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 from rich import progress
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from safemargin.cli.options import print_note
+from safemargin.cli.options import plain_console, print_note
 from safemargin.core.text import counted, duration
 from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.margins.bounds.sample import ESTIMANDS
@@ -68,8 +67,8 @@ class ProgressBar:
     SECONDS_BETWEEN_LINES = 15.0
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._live = console.is_terminal
+        console = plain_console(stderr=True)
+        self._live = console.is_terminal and console.color_system is not None
         self._bars = progress.Progress(
             progress.TextColumn("{task.description:<26}"),
             progress.BarColumn(),
@@ -166,9 +165,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
         table.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:
         table.add_row(*map(as_cell, row))
-    console = Console()
+    console = plain_console()
     if not console.is_terminal:  # no terminal, no width: never cut a column
-        console = Console(width=max(console.width, 200))
+        console = plain_console(width=max(console.width, 200))
     console.print(table)
 
 

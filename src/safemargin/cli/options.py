@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter, Token, convert
+from rich.console import Console
 
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput
@@ -49,6 +51,7 @@ MARGINS = group("Fit and check margins")
 LOOK = group("See what happened")
 OVERSEE = group("Oversee agents")
 BUNDLED = group("What comes with the package")
+HELP = group("Help")
 
 app = App(
     name="safemargin",
@@ -78,7 +81,7 @@ Exit status: 0 success; 1 a finding (the environment cannot be measured); 2 bad 
     ),
     group_arguments=ARGUMENTS,
     group_parameters=OPTIONS,
-    group_commands=group("Help"),
+    group_commands=HELP,
     # Errors, Ctrl-C and the exit status are the business of `main`.
     print_error=False,
     exit_on_error=False,
@@ -216,6 +219,11 @@ def print_written(found: dict[str, Any], paths: Sequence[Path], *, as_json: bool
         print_note(note)
     for path in paths:
         print(path)
+
+
+def plain_console(**options: Any) -> Console:
+    """Return a console that prints no escape codes where NO_COLOR is set."""
+    return Console(color_system=None if os.environ.get("NO_COLOR") else "auto", **options)
 
 
 def print_note(text: str) -> None:
