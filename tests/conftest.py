@@ -16,10 +16,13 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Worker processes and factories named in text must find tests/worlds.py, as the tests do.
 sys.path.insert(0, str(Path(__file__).parent))
+hypothesis.settings.register_profile("a busy machine", deadline=None)
+hypothesis.settings.load_profile("a busy machine")
 # Read when Ray is imported: nobody else may use the cluster of these tests.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
 

@@ -115,6 +115,96 @@ def test_ctrl_c_on_a_cluster_loses_nothing_and_leaves_it_running(
     assert contents(tmp_path / "study") == contents(tmp_path / "here")
 
 
+SEVERAL_NODES = """
+import os, sys, threading
+sys.path[:0] = [sys.argv[2]]
+from pathlib import Path
+import gymnasium as gym
+from ray.cluster_utils import Cluster
+from helpers.jobs import ENOUGH, make_gated, wait_until
+from helpers.studies import create, estimates_in
+from safemargin.errors import EngineFault
+
+class Paid(gym.Wrapper):
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        return observation, reward + float(os.environ.get("PAID_BONUS", 0)), *rest
+
+def gated(name):
+    folder = Path(sys.argv[1]) / name
+    folder.mkdir()
+    return folder, lambda: Paid(make_gated(str(folder)))
+
+node = {"num_cpus": 1, "object_store_memory": 10**8}
+cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+dying = cluster.add_node(**node)
+cluster.wait_for_nodes()
+
+folder, make = gated("same")
+def kill():
+    wait_until(lambda: estimates_in(folder / "study") >= ENOUGH, "the study did not come halfway")
+    cluster.remove_node(dying, allow_graceful=False)
+    (folder / "open").touch()
+killer = threading.Thread(target=kill)
+killer.start()
+with create(folder / "study", make) as study:
+    study.collect(natural=14, spread=12, engine="ray", address=cluster.address)
+    print(study.store.meta("target")["workers"], "workers")
+killer.join()
+
+cluster.add_node(**node, env_vars={"PAID_BONUS": "1"})
+cluster.wait_for_nodes()
+folder, make = gated("other")  # and never opened
+try:
+    with create(folder / "study", make) as study:
+        study.collect(natural=14, spread=12, engine="ray", address=cluster.address)
+except EngineFault as fault:
+    print(fault)
+cluster.shutdown()
+"""
+
+
+def test_several_nodes_of_which_one_dies_and_one_runs_another_world(
+    finished: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(textwrap.dedent(SEVERAL_NODES))
+    command = [sys.executable, str(script), str(tmp_path), str(TESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    workers, fault = done.stdout.strip().splitlines()
+    assert workers == "2 workers"
+    assert contents(tmp_path / "same" / "study") == contents(finished)
+    assert "runs another environment: reward is not the one here" in fault
+    assert "there the environment variables PAID_BONUS differ" in fault
+
+
+OWN_INIT = """
+import os, sys
+sys.path[:0] = [sys.argv[2]]
+import ray
+from helpers.studies import create
+from helpers.worlds import make_branching
+
+ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+with create(sys.argv[1], make_branching) as study:
+    study.collect(natural=14, spread=12, engine="ray")
+assert ray.is_initialized() and ray.cluster_resources()["CPU"] == 2
+print("kept")
+"""
+
+
+def test_a_script_that_has_called_ray_init_itself_keeps_its_ray(
+    finished: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(OWN_INIT)
+    command = [sys.executable, str(script), str(tmp_path / "study"), str(TESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "kept\n"), done.stderr
+    assert contents(tmp_path / "study") == contents(finished)
+
+
 # -- addresses that lead nowhere -----------------------------------------------------------------
 
 

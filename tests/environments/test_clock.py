@@ -49,6 +49,8 @@ READS: dict[str, Any] = {
     "localtime": lambda: time.localtime().tm_sec % 2,
     "date": lambda: date.today().toordinal(),
     "an hour": lambda: int(time.time()) // 3600,
+    "half a second": lambda: int(time.time() * 2) % 2,
+    "a quarter": lambda: int(time.monotonic() * 4) % 2,
 }
 
 
@@ -59,6 +61,54 @@ def test_an_environment_that_follows_the_clock_is_refused(name: str) -> None:
     assert "depend on the clock (time.time and its like)" in diagnosis.verdict
     assert "count steps instead" in diagnosis.verdict
     assert "at step 31" in diagnosis.verdict
+
+
+@pytest.mark.parametrize("in_a_second", [10, 100, 1000])
+def test_a_clock_that_flips_faster_is_noticed(in_a_second: int) -> None:
+    """It may flip in the middle of a run."""
+    diagnosis = examine(lambda: Timed(lambda: int(time.time() * in_a_second) % 2), **QUICK)
+    assert not diagnosis.measurable
+    assert "depend on the clock" in diagnosis.verdict
+
+
+class ByDefault(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that pays by a clock that no module's name leads to."""
+
+    of_class = staticmethod(time.monotonic)
+
+    def __init__(self, env: gym.Env[Any, Any], pay: float, clock: Any = time.time) -> None:
+        super().__init__(env)
+        self.pay, self.clock = pay, clock
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        flipped = int((self.clock or self.of_class)()) % 2
+        return observation, float(reward) + self.pay * flipped, *rest
+
+
+@pytest.mark.parametrize("clock", [{}, {"clock": None}])
+def test_a_clock_in_a_wrapper_that_cannot_be_set_back(clock: dict[str, Any]) -> None:
+    diagnosis = examine(lambda: ByDefault(Timed(lambda: 0.0), 1.0, **clock), **QUICK)
+    assert not diagnosis.measurable
+    assert "depend on the clock" in diagnosis.verdict
+    harmless = examine(lambda: ByDefault(Timed(lambda: 0.0), 0.0, **clock), **QUICK)
+    assert harmless.measurable
+    name = "time.monotonic" if clock else "time.time"
+    (said,) = [each.text for each in harmless.findings if "reads" in each.text]
+    assert f"reads {name} through a default argument, or an attribute of a class" in said
+
+
+def test_a_clock_in_a_wrapper() -> None:
+    class Flipping(gym.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            observation, reward, *rest = self.env.step(action)
+            return observation, reward + int(time.time()) % 2, *rest  # type: ignore[return-value]
+
+    diagnosis = examine(lambda: Flipping(Timed(lambda: 0.0)), **QUICK)
+    assert "when the clock is set back" in diagnosis.verdict
+    looks = examine(lambda: gym.wrappers.RecordEpisodeStatistics(Timed(lambda: 0.0)), **QUICK)
+    assert looks.measurable
+    assert not any("reads" in each.text for each in looks.findings)
 
 
 def test_elapsed_time_is_named_too() -> None:

@@ -1,10 +1,11 @@
-"""What a new study records about its parts, after the doctor has examined the environment."""
+"""Makes the database of a study: what it records about its parts, once the doctor has seen them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from safemargin.core.progress import Progress, Silence
@@ -13,10 +14,17 @@ from safemargin.core.version import versions_in_use
 from safemargin.environments import EnvironmentSpec, Way
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
-from safemargin.errors import InvalidInput, NotMeasurable, did_you_mean
+from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
-from safemargin.study.provenance import describe_environment, describe_policy, source_text
+from safemargin.study.provenance import (
+    describe_environment,
+    describe_policy,
+    refuse_mixing,
+    source_text,
+)
+from safemargin.study.signing import SIGNATURE, signature
+from safemargin.study.store import Store
 
 
 def study_entries(
@@ -55,6 +63,19 @@ def study_entries(
         "selection_proxy": selection_proxy,
         "versions": versions_in_use(),
     }
+
+
+def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
+    """Make the database of a study, or open the one that was made with the very same parts.
+
+    StudyMismatch if it was made with others.
+    """
+    try:
+        return Store.create(folder, {**entries, SIGNATURE: signature(entries)})
+    except StudyExists:  # perhaps made by another process just now
+        store = Store.open(folder)
+        refuse_mixing(store, entries)
+        return store
 
 
 def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:

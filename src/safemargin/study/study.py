@@ -16,7 +16,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
-from safemargin.errors import InvalidInput, StudyExists, StudyIncomplete, did_you_mean
+from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.learned.probe import refuse_ranking
 from safemargin.margins.lookup import Margins
@@ -25,15 +25,15 @@ from safemargin.policies.base import ScoreKind
 from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
-from safemargin.study.creation import study_entries
+from safemargin.study.creation import new_or_same_store, study_entries
 from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
 from safemargin.study.learning_rankings import LearnedRanking, learn_ranking
 from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
-from safemargin.study.provenance import refuse_mixing, refuse_other_proof
-from safemargin.study.signing import SIGNATURE, sign_again, signature
+from safemargin.study.provenance import refuse_other_proof
+from safemargin.study.signing import sign_again
 from safemargin.study.status import Status, study_status
 from safemargin.study.store import DATABASE, Store
 from safemargin.study.tuples import read_tuples
@@ -89,11 +89,7 @@ class Study:
         entries = study_entries(
             spec, loaded, policy, settings, proxies, diagnose=new, way=way, progress=progress
         )
-        try:
-            store = Store.create(folder, {**entries, SIGNATURE: signature(entries)})
-        except StudyExists:  # perhaps made by another process just now
-            store = Store.open(folder)
-            refuse_mixing(store, entries)
+        store = new_or_same_store(folder, entries)
         study = cls(store, Parts(store, spec, loaded, proxies, proven=True))
         study._named = entries
         return study

@@ -8,14 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
-OFFSETS = (100_003, 34_560_011)
-"""Clocks are set back by this many seconds: odd, so that a clock that flips every second shows it,
-and of different length (a day and a year), for slower ones."""
+OFFSETS = (100_003, 34_560_011, 20_000.5, 10_000.25, 3_000.1)
+"""Clocks are set back by these many seconds: odd multiples of 1, 0.5, 0.25 and 0.1 s, so that a
+clock that flips that often shows it, and a day and a year, for slower ones."""
 
 _CLOCKS = ("time", "monotonic", "perf_counter")
 _CALENDARS = ("localtime", "gmtime", "ctime")
+_KINDS = (datetime.datetime, datetime.date)
+_READERS = {*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS), "now", "utcnow", "today"}
 _LONGEST_SLEEP = 1.0
 """Longer sleeps only move the clock: an appointment made before it was set back never comes."""
 
@@ -24,12 +27,12 @@ _LONGEST_SLEEP = 1.0
 def clock_set_back(seconds: float) -> Iterator[None]:
     """Let Python code in this thread read clocks that are this many seconds slow.
 
-    A clock that has not run that long is set back by about half of its time, an odd number too.
+    A clock that has not run that long is set back by about half of its time, as odd a number.
     Clocks go back and not forward, because a module may remember when it was last called: later, it
     would wait until the real clock has caught up.
     """
     slow = {
-        real: seconds if real() > seconds else int(real()) // 2 | 1
+        real: seconds if real() > seconds else (int(real()) // 2 | 1) + seconds % 1
         for real in (getattr(time, name) for name in _CLOCKS)
     }
 
@@ -42,6 +45,29 @@ def clock_set_back(seconds: float) -> Iterator[None]:
 
     with _clocks(lambda real: real() - slow[real], sleep):
         yield
+
+
+@contextlib.contextmanager
+def readings_of_real_clocks() -> Iterator[set[str]]:
+    """Collect the real clocks that code in this thread reads, which nobody can set back.
+
+    Those are held elsewhere than in a module's names: as a function's default, or in a class.
+    """
+    found: set[str] = set()
+
+    def watch(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and frame.f_code.co_filename != __file__:
+            owner = getattr(called, "__self__", None)
+            if any(owner is each for each in (time, *_KINDS)) and called.__name__ in _READERS:
+                found.add(f"{owner.__name__}.{called.__name__}")
+
+    before = sys.getprofile()
+    if before is None:  # or somebody measures this very run
+        sys.setprofile(watch)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
 
 
 @contextlib.contextmanager
@@ -88,7 +114,7 @@ def _clocks(
     for name in _CALENDARS:
         real = getattr(time, name)
         replaced[real] = either(real, lambda at=None, real=real: real(now() if at is None else at))
-    for kind in (datetime.datetime, datetime.date):
+    for kind in _KINDS:
         replaced[kind] = _calendar(kind, lambda: now() if ours() else time.time())
     held = [
         (module, name, value)
