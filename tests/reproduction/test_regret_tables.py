@@ -18,8 +18,8 @@ pytest.importorskip("pyarrow", reason="pip install 'safemargin[parquet]'")
 
 sys.path.insert(0, str(ROOT / "reproduction"))
 
-import regret  # noqa: E402
-import tables  # noqa: E402
+import regret
+import tables
 
 
 class Kept:
@@ -51,14 +51,14 @@ def test_what_is_repeatable_counts_every_decision_once(monkeypatch: pytest.Monke
     assert cells[:3] == ["pong-a3c", "4 of 2", "25 %"]
     assert [cell.split(" ±")[0] for cell in cells[3:6]] == ["0.250", "0.125", "0.438"]
     assert cells[6] == "50 %"
-    assert regret.repeatable_regret({"pong-a3c": Kept()}) .count("\n") == 1  # only the heading
+    assert regret.repeatable_regret({"pong-a3c": Kept()}).count("\n") == 1  # only the heading
 
 
 def test_what_rankings_capture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pilot = {"criticality": [0.0] * 20, "gain": [1.0] + [0.0] * 19, "proxy": list(range(20))}
     played = [{"strategy": "nobody", "game": game, "pilot": pilot} for game in range(2)]
-    lander = {"columns": {name: [3.0, 0.0, 1.0] for name in
-                          ("group", "criticality", "regret", "proxy", "learned-regret")}}  # fmt: skip
+    names = ("group", "criticality", "regret", "proxy", "learned-regret")
+    lander = {"columns": {name: [3.0, 0.0, 1.0] for name in names}}
     (tmp_path / "lander.json").write_text(json.dumps(lander))
     monkeypatch.setattr(regret, "LANDER", tmp_path / "lander.json")
     studies: Any = {"beamrider-apex": Kept(supervision={"played": played})}

@@ -58,8 +58,9 @@ def readings_of_real_clocks() -> Iterator[set[str]]:
     def watch(frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call" and frame.f_code.co_filename != __file__:
             owner = getattr(called, "__self__", None)
-            if any(owner is each for each in (time, *_KINDS)) and called.__name__ in _READERS:
-                found.add(f"{owner.__name__}.{called.__name__}")
+            for each in (time, *_KINDS):
+                if owner is each and called.__name__ in _READERS:
+                    found.add(f"{each.__name__}.{called.__name__}")
 
     before = sys.getprofile()
     if before is None:  # or somebody measures this very run
