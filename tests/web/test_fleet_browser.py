@@ -204,10 +204,14 @@ def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -
         away.decide(0, scores=[200.0, 0.0])  # far above all that was measured
         page.wait("view.agents.some(each => each.name === 'far away' && each.calling)")
         page.wait("lastBeep > 0")
-        page.wait("document.querySelector('.tile[data-state=calls]')?.textContent.includes('far')")
+        page.wait("document.querySelector(\".tile[data-state=calls][aria-label^='far away,']\")")
         page.press("n")
         page.wait("view.seen !== null")
-        assert page.text("agent-name") == "far away"
+        while page.script("view.agents[view.looks].name") != "far away":  # others call, too
+            looks = page.script("view.looks")
+            page.press("j")
+            page.wait(f"view.looks !== {looks}")
+        page.wait("document.getElementById('agent-name').textContent === 'far away'")
         assert "lies above" in page.text("why")
         assert page.script("document.title.startsWith('▲')")
         assert page.script("!document.getElementById('no-picture').hidden")
