@@ -7,7 +7,7 @@ agents, people, track, news
             one agent, one person, an agent's last decisions, what pages do not know yet
 journal     what is logged and shown on pages; restore reads it after a restart
 messages    what agents and pages may send; fields checks it
-local       agents that run beside the server; rehearsal runs them briefly to forecast calls
+local       agents that run beside the server; rehearsal forecasts their calls
 """
 
 from __future__ import annotations
