@@ -329,6 +329,8 @@ def test_who_leaves_the_page_in_the_same_tab_is_gone(
         )
         page.wait("view.connected && view.agents[0].control === null")
         page.driver.get("about:blank")
+        kinds = [entry.kind for entry in entries(own, "agent 1")]
+        assert (kinds.count("taken"), kinds.count("handed-back")) == (1, 1)
 
 
 def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) -> None:
