@@ -7,12 +7,12 @@ STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
 EXTRAS = atari,methods,mujoco,parquet,ray,sb3,torch,video,web
 
-.PHONY: demo test test-slow bench bench-quick reproduce lint format clean
+.PHONY: demo test test-slow docs dist try-dist lock bench bench-quick reproduce lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[atari,web]"
+	$(BIN)/python -m pip install --quiet --editable ".[demo]"
 	touch $@
 
 $(STAMP): $(VENV)/.core
@@ -20,7 +20,11 @@ $(STAMP): $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]" --group dev
 	touch $@
 
-demo: $(VENV)/.core  ## a small study of the bundled agent: margins and pictures
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
+
+demo: $(VENV)/.core  ## a small study of the bundled agent: margins, pictures and a report
 	$(BIN)/safemargin demo
 
 test: $(STAMP)  ## all tests; the statistical ones in a reduced form
@@ -28,6 +32,29 @@ test: $(STAMP)  ## all tests; the statistical ones in a reduced form
 
 test-slow: $(STAMP)  ## the statistical truths, whole
 	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow
+
+docs: $(VENV)/.docs  ## the site, in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+dist: $(STAMP)  ## wheel and sdist, checked; the wheel's own files must do without this repository
+	rm -rf dist build
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m pip install --quiet --no-deps --target build/wheel dist/*.whl
+	cd build/wheel && $(abspath $(BIN))/python -m safemargin margin \
+		$(abspath tests/data/cartpole-margins.json) --proxy 1 --tolerance 1
+	cd build/wheel && $(abspath $(BIN))/python -m safemargin zoo
+
+try-dist: dist  ## as a new user: an empty environment, an empty folder, the demonstration
+	$(PYTHON) -m venv --clear build/fresh
+	build/fresh/bin/python -m pip install --quiet "$$(ls dist/*.whl)[demo]"
+	mkdir -p build/empty
+	cd build/empty && ../fresh/bin/safemargin demo --no-browser
+
+lock: $(STAMP) $(VENV)/.docs  ## the versions in use here, for PIP_CONSTRAINT=constraints.txt make test
+	( echo "# Made by make lock, with $$($(BIN)/python --version) on $$(uname -sm)." && \
+	  $(BIN)/python -m pip freeze --exclude-editable | sed -e '/ @ /d' -e 's/+cpu$$//' ) > constraints.txt
 
 bench: $(STAMP)  ## every speed claim: both sides in one run, about half an hour on 2 quiet cores
 	$(BIN)/python benchmarks/bench_rollouts.py
@@ -52,4 +79,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) runs/demo
+	rm -rf $(VENV) runs/demo build dist docs/_build docs/generated

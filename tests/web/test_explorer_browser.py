@@ -18,6 +18,7 @@ from helpers.studies import damaged
 
 import safemargin as sm
 from safemargin.cli import main
+from safemargin.cli.demo import WORST_MOMENT
 
 pytest.importorskip("fastapi")
 pytest.importorskip("plotly")
@@ -444,6 +445,18 @@ TOO_LITTLE = (
 CHOICE = (
     "Opened at a confidence of 0.9, the highest that 30 natural moments suffice for; 0.95 takes 38."
 )
+
+
+def test_the_report_opens_at_its_worst_moment(
+    chromium: webdriver.Chrome, drawn_study: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "report.html"
+    assert main(["report", str(drawn_study), "-o", str(target), "--top", "3"]) == 0
+    page = Page(chromium)
+    page.driver.get(target.as_uri() + WORST_MOMENT)
+    page.wait("document.querySelector('#cards .card') === document.querySelector(':target')")
+    seen = "document.querySelector(':target').getBoundingClientRect().top"
+    page.wait(f"{seen} >= 0 && {seen} < innerHeight")
 
 
 def test_a_report_of_few_moments_shows_too_little_data_in_grey(

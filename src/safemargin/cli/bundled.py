@@ -54,17 +54,26 @@ def demo(
     *,
     output: options.Output = Path("runs/demo"),
     workers: int | None = None,
+    no_browser: bool = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run a small study of a bundled agent, from episodes to pictures.
+    """Run a small study of a bundled agent, from episodes to a report.
+
+    Ends with the report in your browser, at the worst moment of a game.
+
+    For example:
+
+        safemargin demo
+        safemargin demo --no-browser -o /tmp/demo
 
     Args:
         output: the folder to write to
         workers: processes (default: one on each core)
+        no_browser: only print the report's path, as where there is no screen
     """
     from safemargin.cli.demo import run
 
-    run(output, workers=workers, as_json=as_json)
+    run(output, workers=workers, browser=not no_browser, as_json=as_json)
 
 
 @options.app.command(group=options.BUNDLED)

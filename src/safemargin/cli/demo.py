@@ -1,8 +1,12 @@
-"""The demonstration: a small study of a bundled agent, from episodes to pictures."""
+"""The demonstration: a small study of a bundled agent, from episodes to a page about them."""
 
 from __future__ import annotations
 
+import os
 import sys
+import webbrowser
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ from safemargin.cli.console import ProgressBar, print_margins, study_to_judge
 from safemargin.cli.options import print_json
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
+from safemargin.errors import MissingExtra
 from safemargin.replay.critical_moments import mean_losses
 from safemargin.study.study import Study
 
@@ -26,8 +31,20 @@ TOLERANCES = (0.1, 0.2, 0.4, 0.8)
 SHOWN_N = 8
 
 
-def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> None:
-    """Collect, fit and draw; continue an earlier demonstration in the same folder."""
+LIBRARIES = ("ale_py", "cv2", "fastapi", "plotly")
+"""What the extra `demo` brings: a game, and pages about it."""
+WORST_MOMENT = "#moment-1"
+"""The part of a report that the browser opens at."""
+
+
+def run(
+    folder: Path, *, workers: int | None = None, browser: bool = True, as_json: bool = False
+) -> None:
+    """Collect, fit, draw and report; continue an earlier demonstration in the same folder."""
+    if not all(find_spec(name) for name in LIBRARIES):
+        raise MissingExtra("the demonstration", extra="demo")
+    from safemargin.web.report import write_report
+
     path = folder / "study"
     with (
         ProgressBar() as progress,
@@ -39,24 +56,48 @@ def run(folder: Path, *, workers: int | None = None, as_json: bool = False) -> N
         file = margins.save(folder / "margins.json")
         pictures = study.plot(folder / "figures", confidence=CONFIDENCE)
         episode, step, text = most_critical(study.tuples())
+        with ProgressBar() as progress:
+            report = write_report(study, folder / "report.html", progress=progress).path
     if as_json:
-        figures = [str(picture) for picture in pictures]
-        critical = {"episode": episode, "step": step}
-        print_json({"margins": str(file), "figures": figures, "most_critical": critical})
+        print_json(
+            {
+                "margins": str(file),
+                "figures": [str(picture) for picture in pictures],
+                "report": str(report),
+                "most_critical": {"episode": episode, "step": step},
+            }
+        )
         return
     print_margins(margins, TOLERANCES)
     print("A point counts 1, discounted by 2 % a step: a tolerance of 0.4 accepts losing a point")
     print("three seconds from now. Where the proxy is high, few mistakes are allowed.")
     print(text)
-    print("Look up one margin:")
-    middle = (margins.lowest_proxy + margins.highest_proxy) / 2
-    print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 0.4")
-    print("See the decisions that mattered, on a page or in a file to mail:")
-    print(f"  {program()} explore {folder / 'study'}")
-    print(f"  {program()} report {folder / 'study'} -o {folder / 'report.html'}")
     print("margins  " + str(file))
     for picture in pictures:
         print("picture  " + str(picture))
+    print("report   " + str(report))
+    print("Look up one margin:")
+    middle = (margins.lowest_proxy + margins.highest_proxy) / 2
+    print(f"  {program()} margin {file} --proxy {middle:.2g} --tolerance 0.4")
+    print("Explore the game around that moment, step by step:")
+    print(f"  {program()} explore {path}")
+    if browser and can_show_a_page(os.environ, sys.platform) and sys.stdout.isatty():
+        webbrowser.open(report.resolve().as_uri() + WORST_MOMENT)
+    else:
+        print("Open the report in a browser; it is one file and needs no network.")
+
+
+def can_show_a_page(environment: Mapping[str, str], platform: str) -> bool:
+    """Return whether a browser window would be seen by somebody: not in CI, nor without a screen.
+
+    Over SSH, or in a container, the webbrowser module would otherwise start a browser for text
+    terminals in the middle of the output.
+    """
+    if environment.get("CI"):
+        return False
+    if platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in environment
+    return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
 def most_critical(tuples: Tuples) -> tuple[str, int, str]:

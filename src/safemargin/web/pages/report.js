@@ -204,7 +204,7 @@ function cardOf(moment, rank, most) {
   const proxy = Array.isArray(moment.proxy) ? moment.proxy[0] : moment.proxy;
   const steps = moment.steps.toLocaleString("en");
   const where = `step ${moment.step.toLocaleString("en")} of ${steps} · proxy ${show(proxy)}`;
-  const card = make("div", {className: "card"});
+  const card = make("div", {className: "card", id: `moment-${rank + 1}`});
   if (moment.picture) card.append(make("img", {src: moment.picture, alt: where}));
   const level = tables.tables.length ? tolerance() : null;
   const results = moment.losses.map((mean, i) =>
@@ -313,6 +313,8 @@ function drawProxies() {
     i === 0 && each.holds && decided ? "best" : "")));
 }
 
+// A browser looks for the moment in the address before the charts above it have their sizes.
+addEventListener("load", () => document.querySelector(":target")?.scrollIntoView());
 showFacts();
 beginMargins();
 drawDensities();

@@ -1,0 +1,307 @@
+"""Every command and every Python block of the documentation is run, or has a reason why not.
+
+What is not run is still read: a command must be one that the program accepts, and a Python block
+must compile and name only what safemargin has.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from helpers.documents import PAGES, module_of_the_site
+from helpers.fleet_server import TOKEN, running
+from helpers.paths import ROOT
+
+import safemargin as sm
+from safemargin.cli import main
+from safemargin.cli.options import app
+from safemargin.margins import OutsideRange
+
+blocks = module_of_the_site("blocks")
+BLOCKS = [block for page in PAGES for block in blocks.blocks_of(ROOT, page)]
+
+SLOW = "minutes of Atari; tests/study and tests/cli collect smaller studies"
+SERVER = "serves a page until Ctrl-C; tests/web and tests/cli/test_watch.py do that"
+OTHERS = "another program, or a machine of your own"
+TRAINING = "trains or measures for minutes to hours; tests/reproduction has its parts"
+TUTORIAL = "run in order by the tests of the tutorials below"
+NOT_RUN: dict[str, str] = {
+    r"(pip|ray|sqlite3|make) ": OTHERS,
+    r"PYTHONPATH=": TRAINING,
+    r"python (reproduction|benchmarks)/": TRAINING,
+    r"safemargin (explore|watch)\b": SERVER,
+    r"safemargin reproduce \w": TRAINING,
+    r"safemargin (collect|doctor) atari:": SLOW,
+    r"safemargin demo": SLOW,
+    r"safemargin highlights": "films need an environment that draws; tests/replay films",
+    r"safemargin learn|.*--proxy learned|.*--by regret": "needs a lesson worth learning; "
+    "tests/study/test_learning.py and tests/cli/test_learn.py learn",
+    r"safemargin collect CartPole-v1 (model\.zip|sb3:|agent\.py|my\.package)": "needs your files; "
+    "tests/policies/test_policy_loading.py loads each kind",
+    r"safemargin gate runs/new": "needs a second checkpoint; tests/study/test_gating.py has two",
+}
+"""Beginning of a command → why it is only read, not run."""
+PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
+    ("docs/environments.md", "import safemargin as sm\n\nsm.register_state"): "RobotEnv is yours",
+    ("docs/environments.md", "diagnosis ="): "needs Box2D; tests/environments examine worlds",
+    ("docs/fleet.md", "overseer ="): SERVER,
+    ("docs/fleet.md", "decision ="): SERVER,
+    ("docs/learned.md", "seen ="): "needs a learned proxy; tests/monitor has one",
+    ("docs/monitor.md", "from safemargin.monitor import EvaluationWatch"): "needs a "
+    "Stable-Baselines3 model; tests/monitor evaluates one",
+    ("docs/policies.md", "import safemargin as sm\n\npolicy"): "needs your model; "
+    "tests/policies/test_policy_loading.py loads each kind",
+    ("docs/policies.md", "agent.eval()"): "exports your network",
+    ("docs/policies.md", "# agent.py"): "loads your weights",
+    ("docs/proxies.md", "advantage ="): "needs a policy with critics; tests/policies has them",
+    ("docs/regret.md", "from safemargin.margins import Ranking"): "needs a learned ranking; "
+    "tests/margins/test_learned.py has one",
+    ("docs/study.md", "plan ="): SLOW,
+    ("README.md", "import safemargin as sm"): "one line of each thing; the pages it names run them",
+}
+"""(Page, beginning of a block) → why it is only read, not run."""
+SMALLER = {
+    "natural=500, spread=500": "natural=24, spread=8, workers=1",
+    "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)",
+    '"runs/cartpole"': '"runs/anew"',
+    'device="cpu")': 'device="cpu", n_steps=128, n_epochs=1)',
+    "total_timesteps=30_000": "total_timesteps=128",
+    "model.zip -o runs/cartpole --natural 60 --spread 20 --n 1,2,4,8": "model.zip -o "
+    "runs/cartpole --natural 12 --spread 2 --n 1",
+    "--natural 40 --spread 10": "--natural 12 --spread 4",
+    "--gamma 0.97": "--gamma 0.9",
+    "--n 1,2,4,8": "--n 1,2",
+}
+"""What the pages say → what is run here, so that it takes seconds."""
+COUNTED = (112, 35, 72)
+"""Commands and Python blocks of all pages, and how many of both together are only read."""
+QUICK = "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 --workers 1"
+"""How a study is collected here where a page would take the defaults."""
+
+
+def excuse_for(command: str) -> str | None:
+    """Why a command is not run; None if it is."""
+    return next((why for how, why in NOT_RUN.items() if re.match(how, command)), None)
+
+
+def python_excuse(block: Any) -> str | None:
+    """Why a Python block is not run; None if it is."""
+    if block.page.startswith("docs/tutorials/"):
+        return TUTORIAL
+    for (page, begins), why in PYTHON_NOT_RUN.items():
+        if block.page == page and block.text.startswith(begins):
+            return why
+    return None
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the pages speak of: an agent, studies, margins, a log."""
+    folder = tmp_path_factory.mktemp("documents")
+    shutil.copy(ROOT / "src/safemargin/policies/zoo/cartpole.onnx", folder / "agent.onnx")
+    collect = f"collect CartPole-v1 {folder}/agent.onnx -o {folder}/runs/study {QUICK}"
+    assert main(collect.split()) == 0
+    for name in ("pong", "cartpole", "old"):
+        shutil.copytree(folder / "runs/study", folder / "runs" / name)
+    with sm.Study.open(folder / "runs/study") as study:
+        study.fit(0.9).save(folder / "margins.json")
+    return folder
+
+
+@pytest.fixture
+def here(studies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder, as the working folder."""
+    shutil.copytree(studies, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    with sm.AuditLog("watch.db", write=True) as log:
+        log.add("server-started")
+        for step in range(17):
+            log.add("call", agent="agent 03", step=step, picture=b"\xff\xd8\xff")
+    return tmp_path
+
+
+def read_command(command: str) -> None:
+    """Check that safemargin would accept a command, with the optional parts in brackets."""
+    plain = re.sub(r"\[[^\]|]*\|[^\]]*\]", "", command)
+    words = shlex.split(re.sub(r"[\[\]]", "", plain).replace("…", "x"))[1:]
+    app.parse_args(words, print_error=False, exit_on_error=False)
+
+
+def smaller(text: str) -> str:
+    """A block or command of a page, cut down to seconds."""
+    for said, done in SMALLER.items():
+        text = text.replace(said, done)
+    return text
+
+
+def run_command(command: str) -> None:
+    """Run one command of a page in a smaller form."""
+    words = shlex.split(smaller(command).replace("STUDY", "runs/study"))[1:]
+    if words[0] == "collect" and "--natural" not in words:
+        shutil.rmtree(words[words.index("-o") + 1], ignore_errors=True)
+        words += QUICK.split()
+    status = main(words)
+    assert status in (0, 1), command  # 1: a finding, e.g. that no threshold keeps to the budget
+
+
+SHELL = [block for block in BLOCKS if block.kind == "shell"]
+PYTHON = [block for block in BLOCKS if block.kind == "python"]
+
+
+def named(block: Any) -> str:
+    """The name of a block's test."""
+    return f"{block.page}:{block.line}"
+
+
+@pytest.mark.parametrize("block", SHELL, ids=named)
+def test_commands(block: Any, request: pytest.FixtureRequest) -> None:
+    tutorial = block.page.startswith("docs/tutorials/")
+    for command in block.commands():
+        if tutorial or excuse_for(command) is not None:
+            if command.startswith("safemargin "):
+                read_command(command)
+            continue
+        assert command.startswith("safemargin "), f"{command!r} is neither run nor excused"
+        request.getfixturevalue("here")
+        run_command(command)
+
+
+def namespace() -> dict[str, Any]:
+    """What the pages take for granted: an agent, its environment, margins, some scores."""
+    policy = sm.load_policy("agent.onnx")
+    env = gym.make("CartPole-v1")
+    drawn = np.random.default_rng(0)
+    proxies = drawn.uniform(1, 8, 200)
+    return {
+        "sm": sm,
+        "gym": gym,
+        "np": np,
+        "env": env,
+        "policy": policy,
+        "monitor": sm.Monitor("margins.json", tolerance=1e-9, call_at=2),  # calls always
+        "margins": sm.Margins.load("margins.json"),
+        "scores": np.array([0.1, 2.3]),
+        "scores_of_all": drawn.normal(size=(20, 2)),
+        "proxies": proxies,
+        "criticalities": proxies[:, None] * drawn.uniform(0, 1, (200, 4)),
+        "ask": lambda *question: 0,
+        "action": 0,
+    }
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=named)
+def test_python(block: Any, request: pytest.FixtureRequest) -> None:
+    tree = ast.parse(block.text)
+    check_names(tree)
+    if python_excuse(block) is not None:
+        return
+    request.getfixturevalue("here")
+    values = namespace()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OutsideRange)  # of values that the pages make up
+        exec(compile(smaller(block.text), named(block), "exec"), values)
+
+
+def check_names(tree: ast.AST) -> None:
+    """Check that what a block takes from safemargin exists."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("safemargin"):
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "sm":
+            assert hasattr(sm, node.attr), f"safemargin has no {node.attr}"
+
+
+def follow(page: str, *, until: str = "") -> None:
+    """Do what a tutorial says, in the working folder: save files, run commands and Python."""
+    for block in blocks.blocks_of(ROOT, page):
+        if block.kind == "python" and block.name:
+            Path(block.name).write_text(smaller(block.text) + "\n", "utf-8")
+        elif block.kind == "python":
+            exec(compile(smaller(block.text), named(block), "exec"), {})
+        for command in block.commands() if block.kind == "shell" else ():
+            if until and command.startswith(until):
+                return
+            if command.startswith("python "):
+                subprocess.run([sys.executable, *command.split()[1:]], check=True)
+            elif not excuse_for(command.replace("model.zip", "")):
+                run_command(command)
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    return tmp_path
+
+
+def test_the_tutorial_on_an_environment_of_your_own(
+    empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow("docs/tutorials/environment.md")
+    said = capsys.readouterr().out
+    assert "Ferry can be measured by snapshot" in said
+    assert "the layer that leaks is Tidal, which keeps state outside its attributes" in said
+    assert "Tidal can be measured by replay" in said
+    assert (empty / "moments.csv").exists()
+    assert "data:image/jpeg;base64," in (empty / "report.html").read_text()
+
+
+def test_the_tutorial_on_stable_baselines3(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("stable_baselines3")
+    follow("docs/tutorials/sb3.md")
+    said = capsys.readouterr().out
+    assert "CartPole-v1 can be measured by snapshot" in said
+    assert re.search(r"\d+ of \d+ decisions can afford no random action", said)
+    assert (empty / "report.html").exists()
+
+
+def test_the_tutorial_on_a_fleet(empty: Path) -> None:
+    page = "docs/tutorials/fleet.md"
+    follow(page, until="safemargin watch")
+    script = next(block for block in blocks.blocks_of(ROOT, page) if block.name == "agent.py")
+    Path("agent.py").write_text(script.text, "utf-8")
+    served = next(
+        command
+        for block in blocks.blocks_of(ROOT, page)
+        for command in block.commands()
+        if command.startswith("safemargin watch")
+    )
+    words = served.replace(" --log watch.db --port 8718", "").split()[2:]
+    with running(empty, *words) as server:
+        here = {"WATCH": f"http://127.0.0.1:{server.port}", "EPISODES": "1"}
+        agent = [sys.executable, "agent.py", "cart 1"]
+        environment = {**os.environ, **here, "SAFEMARGIN_TOKEN": TOKEN}
+        subprocess.run(agent, env=environment, check=True, timeout=300)
+    assert main(["audit", "watch.db"]) == 0
+    with sm.AuditLog("watch.db") as log:
+        assert "cart 1" in {entry.agent for entry in log}
+
+
+def test_what_is_not_run_is_counted() -> None:
+    commands = [command for block in SHELL for command in block.commands()]
+    reasons = Counter(map(excuse_for, commands)) - Counter({None: len(commands)})
+    reasons += Counter(each for each in map(python_excuse, PYTHON) if each not in (None, TUTORIAL))
+    print(*(f"{count:3} {why}" for why, count in reasons.most_common()), sep="\n")
+    unused = [how for how in NOT_RUN if not any(re.match(how, each) for each in commands)]
+    assert unused == []
+    begins = {
+        key: [b for b in PYTHON if (b.page, b.text[: len(key[1])]) == key] for key in PYTHON_NOT_RUN
+    }
+    assert [key for key, found in begins.items() if not found] == []
+    assert (len(commands), len(PYTHON), reasons.total()) == COUNTED
