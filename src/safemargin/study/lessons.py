@@ -136,6 +136,14 @@ def add_missing_features(store: Store, engine: Engine, progress: Progress) -> No
         progress.advance(0)
 
 
+def inputs_at_moments(
+    store: Store, settings: Settings
+) -> tuple[list[EpisodeKey], npt.NDArray[np.float32]]:
+    """Return the finished moments, and what a learned proxy sees there, [moments, inputs]."""
+    part = _read_part(store, settings)
+    return part.keys, probe_inputs(store.meta("policy")["kind"], part.recent, part.hidden)
+
+
 @dataclass(frozen=True, eq=False)
 class Material:
     """A study's lessons, in the order of its tuples, with its labels after them."""
