@@ -8,6 +8,19 @@ exit status. `console` shows progress and tables, and modules called `show_…` 
 found. A command imports what it needs when it runs, so that starting stays quick.
 """
 
-from safemargin.cli.app import main
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; Ctrl-C ends it quietly while it loads, too."""
+    try:
+        from safemargin.cli.app import main as run
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 130
+    return run(arguments)

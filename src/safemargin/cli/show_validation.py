@@ -97,7 +97,7 @@ def _print_coverage(validation: Validation, phase: str) -> None:
     print_table(
         f"Coverage on unseen {phase} moments: how often the largest loss over all n' ≤ n stayed "
         f"under the bound; {validation.confidence:g} was promised",
-        ["proxy", "moments", *(f"n = {n}" for n in n_values), "all n"],
+        ["proxy", "moments", *(f"n = {n}" for n in n_values), "mean over n"],
         [
             [
                 "all" if part is None else f"{whole.low_proxy:.3g} – {whole.high_proxy:.3g}",

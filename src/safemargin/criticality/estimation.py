@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -298,6 +299,10 @@ def trial_streams(seed: int, randomness: Randomness, keys: tuple[int, ...], numb
     return Streams(environment, policy)
 
 
+class DiagnosisCorrected(UserWarning):
+    """What the environment was taken for turned out to be wrong; everything is measured again."""
+
+
 def true_criticality(
     env: gym.Env[Any, Any] | str,
     policy: Policy | Any,
@@ -311,10 +316,11 @@ def true_criticality(
 ) -> list[Estimate]:
     """Estimate the criticality of one step of the episode that starts from `seed` (Algorithm 1).
 
-    The environment is taken as deterministic until it draws a random number, in the episode or in
-    any trial; then everything is measured again as random. `way` is how to get back to the step:
-    "snapshot" or "replay". By default that is a snapshot, unless a restored run differs from the
-    uninterrupted one, or a trial from its repetition; then the episode is replayed from its start.
+    `env` is an environment, or a text that names one. It is taken as deterministic until it draws a
+    random number, in the episode or in any trial; then everything is measured again as random.
+    `way` is how to get back to the step: "snapshot" or "replay". By default that is a snapshot,
+    unless a restored run differs from the uninterrupted one, or a trial from its repetition; then a
+    warning (DiagnosisCorrected) says so, and the episode is replayed from its start.
     EnvironmentFault if that differs too.
     """
     n_values = list(np.atleast_1d(n).tolist())
@@ -346,4 +352,8 @@ def true_criticality(
                 correction = fault.correction
             if "way" in correction and (way is not None or found["way"] == "replay"):
                 raise
+            if "way" in correction:
+                said = fault.cause if isinstance(fault, DiagnosisWrong) else fault
+                text = f"{said}; everything is measured again by replay (way='replay' begins so)"
+                warnings.warn(text, DiagnosisCorrected, stacklevel=2)
             found |= correction

@@ -260,8 +260,9 @@ def require_single(env: Any) -> None:
             "agent acts and the others are part of the environment"
         )
     if not isinstance(env, gym.Env):
+        advice = "; give the environment that it makes" if callable(env) else ""
         raise InvalidInput(
-            f"expected a gymnasium.Env, got {type(env).__module__}.{type(env).__qualname__}"
+            f"expected a gymnasium.Env, got {type(env).__module__}.{type(env).__qualname__}{advice}"
         )
 
 

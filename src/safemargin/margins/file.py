@@ -117,7 +117,9 @@ def read_document(path: str | os.PathLike[str]) -> Any:
             f"{path} does not exist; fit first (safemargin fit STUDY -o {path})"
         ) from None
     except OSError as error:
-        raise MarginsFileError(f"{path} cannot be read: {error.strerror}") from error
+        folder = isinstance(error, IsADirectoryError)
+        advice = "; name the file that `safemargin fit STUDY -o FILE` writes" if folder else ""
+        raise MarginsFileError(f"{path} cannot be read: {error.strerror}{advice}") from error
     except (ValueError, RecursionError) as error:
         raise MarginsFileError(
             f"{path} is not valid JSON (truncated, or not a margins file); fit again"
