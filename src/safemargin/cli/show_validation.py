@@ -143,8 +143,8 @@ def print_comparison(comparison: Comparison) -> None:
     if max(map(len, comparison.undecided)):
         print(
             "No difference: a paired test of the margins at the same moments (random signs of the\n"
-            "differences, summed within each game; 0.05 divided by the number of others) finds "
-            "none."
+            "differences, summed within each game), or one of whether it outlasts fits to other\n"
+            "parts of the moments, finds none (0.05 divided by the number of others)."
         )
     for name in dict.fromkeys(row.method for row in comparison.candidates):
         if name not in METHODS:

@@ -272,7 +272,9 @@ def learn(
         tolerance: the loss at which models of losses are compared (default: three that tell
             moments apart)
         no_traces: do not replay all episodes to record the proxy along them; fit, validate and
-            compare need only the moments, but report, explorer and simulations need the episodes
+            compare need only the moments, but report, explorer and simulations need the episodes,
+            and margins fitted without them know no proxy of an episode's last steps, so that a
+            monitor may take these for drift
     """
     from safemargin.cli.console import ProgressBar, study_to_judge
     from safemargin.cli.show_ranking import print_ranking
