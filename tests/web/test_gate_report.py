@@ -14,6 +14,7 @@ from safemargin.study.gating import compared
 from safemargin.study.tracing import Evolution, Known, Stage
 from safemargin.web.evolution import evolution_page
 from safemargin.web.gate_report import gate_page
+from safemargin.web.pages import page as page_file
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +43,19 @@ def test_the_page_needs_nothing_else(page: str) -> None:
 
 
 def test_it_shows_every_check_with_its_verdict(page: str) -> None:
-    assert '<span class="badge bad">worse</span>' in page
+    assert '<span class="outcome bad">worse</span>' in page
     for name in ("return", "affordable actions at tolerance 0.2", "drift of the proxy"):
         assert f"<tr><td>{name} " in page
+
+
+def test_its_styles_are_its_own() -> None:
+    """A class that another sheet of the page has styled would look like that, too."""
+    ours, others = (
+        {name for sheet in sheets for name in re.findall(r"\.([a-z]+)[^{}]*{", page_file(sheet))}
+        for sheets in (["gate.css"], ["style.css", "report.css"])
+    )
+    assert "outcome" in ours
+    assert ours & others == set()
 
 
 def test_names_are_no_markup(page: str) -> None:

@@ -76,7 +76,7 @@ def html_page(title: str, heading: str, subtitle: str, sections: list[str]) -> s
 
 def _badge(verdict: str | None) -> str:
     text = verdict or "for information"
-    return f'<span class="badge {CLASSES[verdict]}">{escape(text)}</span>'
+    return f'<span class="outcome {CLASSES[verdict]}">{escape(text)}</span>'
 
 
 def _intervals(result: GateResult) -> str:
