@@ -55,6 +55,8 @@ def test_the_careful_agent_earns_more_and_has_more_to_lose(found: tracing.Evolut
     for stage in found.stages:
         for known in (stage.mean_return, *stage.criticality, *stage.affordable, *stage.critical):
             assert known.low <= known.mean <= known.high
+        assert all(known.low >= 0 and known.high <= 4 for known in stage.affordable)
+        assert all(known.low >= 0 and known.high <= 1 for known in stage.critical)
         assert -1 <= stage.proxy_quality.low <= stage.proxy_quality.mean <= 1
     assert json.loads(json.dumps(found.to_dict()))["environment"] == found.environment
 
@@ -105,8 +107,8 @@ def test_wrong_requests_are_refused(
 def test_files_are_ordered_as_a_person_would() -> None:
     files = ["m-1000.zip", "m-900.zip", "m-final.zip", "m-20000.zip"]
     assert in_training_order(files) == ["m-900.zip", "m-1000.zip", "m-20000.zip", "m-final.zip"]
-    assert checkpoint_names(["a/x.zip", "b/x.zip", "c/y.zip", np.mean]) == [
-        *("x (1)", "x (2)", "y", "checkpoint 4")
+    assert checkpoint_names(["a/x.zip", "b/x.zip", "c/y.zip", np.mean, "a/f.py:agent"]) == [
+        *("x (1)", "x (2)", "y", "checkpoint 4", "agent")
     ]
 
 

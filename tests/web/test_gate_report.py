@@ -83,4 +83,5 @@ def test_the_page_of_a_training_names_every_checkpoint() -> None:
     for each in stages:
         assert f"<tr><td>{each.name.replace('<', '&lt;').replace('>', '&gt;')}</td>" in text
     assert text.count("<svg") == 6
+    assert text.count('text-anchor="end">step&lt;8&gt;<') == 6  # not cut off at the right end
     assert "step<" not in text
