@@ -83,6 +83,13 @@ def always_first(observations: np.ndarray) -> np.ndarray:
     return np.stack([sure, np.zeros_like(sure)], axis=1).astype(np.float32)
 
 
+def careless(observations: np.ndarray) -> np.ndarray:
+    """Scores of a policy that prefers action 1 more often than `always_first` does."""
+    scores = always_first(observations)
+    scores[:, 1] += 0.9
+    return scores
+
+
 def exact_criticality(
     transitions: Transitions,
     *,

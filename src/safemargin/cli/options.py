@@ -73,7 +73,8 @@ A study from end to end:
     safemargin explore  runs/cartpole
     safemargin simulate-oversight runs/cartpole --budget 0.05
 
-Exit status: 0 success; 1 a finding (the environment cannot be measured); 2 bad usage or input.
+Exit status: 0 success; 1 a finding (the environment cannot be measured, a checkpoint is worse); 2
+bad usage or input; 3 a gate cannot tell yet.
 """,
     help_format="markdown",
     default_parameter=Parameter(
