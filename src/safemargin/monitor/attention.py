@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.budget import Budget
 from safemargin.core.records import Floats
 from safemargin.core.text import counted
 from safemargin.margins.bounds.sample import Booleans, Integers
@@ -55,8 +56,8 @@ class Attention:
     """What each threshold would have cost and caught in the episodes of a study."""
 
     rows: tuple[AttentionRow, ...]
-    budget: float | None
-    """Share of decisions that people can attend to."""
+    budget: Budget | None
+    """What people can attend to."""
     choices: tuple[AttentionRow | None, ...]
     """For each tolerance: the highest threshold within the budget; None where even 1 exceeds it."""
     tolerances: tuple[float, ...]
@@ -87,7 +88,7 @@ class Attention:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return asdict(self)
+        return {**asdict(self), "budget": None if self.budget is None else self.budget.plain}
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,10 +197,13 @@ def _caught(events: Sequence[bool], chance: float) -> Caught | None:
 
 
 def within_budget(
-    rows: Sequence[AttentionRow], tolerance: float, budget: float | None
+    rows: Sequence[AttentionRow], tolerance: float, budget: Budget | None
 ) -> AttentionRow | None:
     """Return the highest threshold that the budget allows."""
     if budget is None:
         return None
-    allowed = [row for row in rows if row.tolerance == tolerance and row.called <= budget]
+    cost = "called" if budget.unit == "share" else "calls_per_hour"
+    allowed = [
+        row for row in rows if row.tolerance == tolerance and getattr(row, cost) <= budget.amount
+    ]
     return allowed[-1] if allowed else None
