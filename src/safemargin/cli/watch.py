@@ -87,7 +87,8 @@ def simulate_oversight(
         print(f"wrote {output}")
     if attention.budget is not None and not any(attention.choices):
         print(
-            f"safemargin: no threshold keeps within {attention.budget.text} at these tolerances",
+            f"safemargin: no threshold keeps within {attention.budget.text} at these tolerances; "
+            "with --by margin, the lowest margins call as often as the budget allows",
             file=sys.stderr,
         )
         return options.FINDING
