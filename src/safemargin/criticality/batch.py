@@ -191,18 +191,20 @@ def action_returns(
     state_index: StateIndex | None = None,
     *,
     environment: Callable[[], np.random.Generator] | None = None,
+    policy: Callable[[], np.random.Generator] | None = None,
 ) -> Floats:
     """Return the discounted return of each action at a point, with the policy acting after it.
 
-    The result is [actions]. `environment` makes the random stream of each action's trial; return
-    equal streams to compare the actions in the same future. Simulators stay where trials ended.
+    The result is [actions]. `environment` and `policy` make the random streams of each action's
+    trial; return equal streams to compare the actions in the same future. Simulators stay where
+    trials ended.
     """
     space = runner.simulator.env.action_space
     assert isinstance(space, gym.spaces.Discrete)
     actions = int(space.n)
     trials = []
     for action in range(actions):
-        streams = Streams(environment=None if environment is None else environment())
+        streams = Streams(*(None if make is None else make() for make in (environment, policy)))
         # Random actions are made from uniform numbers; this number gives the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
     TrialBatch(runner, point, state_index).run(trials)
