@@ -81,6 +81,8 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
     if files:
         margins = Margins.load(files[-1])
         crew = _crew(files, options, margins)
+        if not margins.measured.usual:
+            print_note(f"these margins count {margins.measured.mistakes}, not random actions")
     if crew is not None:
         caller.check(crew.agents)
     forecast = _forecast(options, caller, crew, margins)
@@ -297,6 +299,7 @@ def _about(
             "confidence": margins.confidence,
             "proxy": margins.proxy,
             "n_values": list(margins.n_values),
+            "mistakes": margins.measured.mistakes,
             "environment": margins.environment.get("name"),
             "policy": margins.policy.get("description"),
         }

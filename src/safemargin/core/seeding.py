@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 
 
 class Purpose(IntEnum):
@@ -37,6 +38,12 @@ def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
     # of keys first and the seed, which may be large, last keeps different streams apart.
     entropy = np.random.SeedSequence([len(keys), int(purpose), *keys, seed])
     return np.random.Generator(np.random.PCG64(entropy))
+
+
+def generator_from(uniforms: npt.NDArray[np.float64]) -> np.random.Generator:
+    """Return a generator that depends on every bit of these numbers, which come from a stream."""
+    words = np.ascontiguousarray(uniforms).view(np.uint32).tolist()
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([len(words), *words])))
 
 
 def environment_seed(seed: int, *keys: int) -> int:

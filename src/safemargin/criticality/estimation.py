@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
 from safemargin.criticality.coalescing import Rollout, StateIndex
+from safemargin.criticality.perturbations import make_perturbation
 from safemargin.criticality.plans import Plan, Planner
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.criticality.stopping import StoppingRule
@@ -73,7 +74,7 @@ class MomentMeasurer:
     episode and in every trial that counts; DiagnosisWrong if one of them is used, or if a snapshot
     turns out to leave something out.
 
-    Trial j draws the same random actions for every n (see `plans`) and, where something else is
+    Trial j makes the same mistakes for every n (see `plans`) and, where something else is
     random, the same noise as the j-th unperturbed trial. This makes differences between n, and
     between perturbed and unperturbed, less noisy; each trial still follows the definition.
     """
@@ -109,6 +110,7 @@ class MomentMeasurer:
             self.keys,
             enumerable=randomness.none,
             mask=self.point.snapshot.mask,
+            perturbation=runner.mistakes,
         )
         self._unperturbed: list[Trial] = []
         # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
@@ -308,6 +310,7 @@ def true_criticality(
     settings: Settings | None = None,
     scores: ScoreKind | None = None,
     way: Way | None = None,
+    perturb: str | Callable[..., Any] | None = None,
 ) -> list[Estimate]:
     """Estimate the criticality of one step of the episode that starts from `seed` (Algorithm 1).
 
@@ -315,19 +318,24 @@ def true_criticality(
     any trial; then everything is measured again as random. `way` is how to get back to the step:
     "snapshot" or "replay". By default that is a snapshot, unless a restored run differs from the
     uninterrupted one, or a trial from its repetition; then the episode is replayed from its start.
-    EnvironmentFault if that differs too.
+    EnvironmentFault if that differs too. `perturb` replaces that of the settings: one of their
+    texts, or a function (generator, action, history) → action.
     """
     n_values = list(np.atleast_1d(n).tolist())
     if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
         raise InvalidInput(f"n must be whole numbers from 1 on, got {n_values}")
     given = Settings() if settings is None else settings
     settings = replace(given, n_values=tuple(sorted(set(n_values))))
+    if isinstance(perturb, str):
+        settings = replace(settings, perturb=perturb)
+    mistakes = make_perturbation(settings.perturb if perturb is None else perturb)
     loaded = load_policy(policy, kind=scores)
     live = EnvironmentSpec.parse(env if isinstance(env, str) else lambda: env).make()
     loaded.check(live)
     found: dict[str, Any] = {"way": way or "snapshot", "environment_deterministic": True}
     while True:
-        runner = Runner(make_simulator(live, way=found["way"]), loaded, settings)
+        simulator = make_simulator(live, way=found["way"])
+        runner = Runner(simulator, loaded, settings, perturbation=mistakes)
         episode = runner.run_episode(EpisodeKey("natural", seed), seed=seed)
         if not 0 <= step < episode.steps:
             raise InvalidInput(

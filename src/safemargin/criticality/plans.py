@@ -1,6 +1,6 @@
 """The trials of a moment for one n: the random numbers behind their actions, and when to stop.
 
-In every plan, trial j draws the same numbers for every n, so the random actions of a shorter
+In every plan, trial j draws the same numbers for every n, so the mistakes of a shorter
 perturbation are the first ones of a longer one.
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
+from safemargin.criticality.perturbations import UNIFORM, Perturbation
 from safemargin.criticality.stopping import (
     BettingRule,
     FixedRule,
@@ -33,10 +34,10 @@ class Plan:
     """The trials of one (moment, n)."""
 
     uniforms: Callable[[int], Floats]
-    """Trial number → [n, width] numbers in [0, 1), one row for each random action."""
+    """Trial number → [n, width] numbers in [0, 1), one row for each mistake."""
     rule: StoppingRule
     exact: bool
-    """Whether every action sequence is taken once, so that the mean is the expectation itself."""
+    """Whether everything that can happen does so once: the mean is the expectation itself."""
 
 
 def rule_of(settings: Settings) -> StoppingRule:
@@ -64,12 +65,15 @@ class Planner:
     """Whether nothing else is random."""
     mask: Mask = field(default=None, kw_only=True)
     """The actions that are legal now; None: all are."""
+    perturbation: Perturbation = field(default=UNIFORM, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.width = self.random_actions.width
-        space, enumerable = self.random_actions.space, self.enumerable
+        self.width = self.perturbation.width(self.random_actions)
+        self._only_one = self.enumerable and not self.perturbation.draws
+        uniform, space = self.perturbation.uniform, self.random_actions.space
+        enumerable = self.enumerable and uniform
         self._one_action: Planner | None = None
-        if self.mask is not None and isinstance(space, gym.spaces.Discrete):
+        if uniform and self.mask is not None and isinstance(space, gym.spaces.Discrete):
             # The first action is one of those legal now. Which are legal afterwards is not known
             # beforehand, so longer sequences cannot be listed.
             legal = RandomActions(gym.spaces.Discrete(int(np.count_nonzero(self.mask))))
@@ -80,7 +84,10 @@ class Planner:
             self.actions = int(space.n)
 
     def plan(self, n: int) -> Plan:
-        """Make the plan for n random actions."""
+        """Make the plan for n mistakes."""
+        if self._only_one:
+            nothing = np.empty((n, 0))
+            return Plan(lambda trial: nothing, FixedRule(self.settings, 1), exact=True)
         if n == 1 and self._one_action is not None:
             return self._one_action.plan(1)
         settings = self.settings

@@ -37,6 +37,8 @@ class Rule(NamedTuple):
     """The lowest measured proxy."""
     highest: float
     """The highest measured proxy."""
+    mistakes: str = ""
+    """What a margin counts, where it is not random actions."""
 
 
 def make_rule(
@@ -70,7 +72,9 @@ def make_rule(
         raise InvalidInput(f"pause must be at least 0 decisions, got {pause}")
     whole = int(call_at), int(release_at), int(pause)
     measured = margins.lowest_proxy, margins.highest_proxy
-    return Rule(margins.proxy, float(tolerance), *whole, *measured)
+    about = margins.measured
+    mistakes = "" if about.usual else about.mistakes
+    return Rule(margins.proxy, float(tolerance), *whole, *measured, mistakes)
 
 
 def default_release(n_values: Sequence[int], call_at: int) -> int:
@@ -119,7 +123,7 @@ def _why(decision: Decision) -> str:
     margin, rule = decision.margin, decision.rule
     if not np.isfinite(decision.proxy):
         return "the scores give no finite proxy, so nothing is known"
-    text = f"margin {margin}"
+    text = f"margin {margin}" + (f" ({rule.mistakes})" if rule.mistakes else "")
     if decision.outside and decision.proxy > rule.highest:
         text = (
             f"{rule.proxy} {decision.proxy:.4g} lies above {rule.highest:.4g}, the highest the "

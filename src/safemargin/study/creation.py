@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from safemargin.core.measured import RANDOM, parse_perturbation
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
+from safemargin.criticality.perturbations import Perturbation, make_perturbation
 from safemargin.environments import EnvironmentSpec, Way
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
@@ -21,6 +23,7 @@ from safemargin.study.provenance import (
     describe_environment,
     describe_policy,
     refuse_mixing,
+    refuse_other_perturbation,
     source_text,
 )
 from safemargin.study.signing import SIGNATURE, signature
@@ -51,6 +54,7 @@ def study_entries(
             f"proxy {selection_proxy!r} does not apply to scores of kind {policy.kind!r}; "
             + did_you_mean(selection_proxy, names)
         )
+    mistakes = _perturbation(spec, settings)
     return {
         "diagnosis": _diagnose(spec, policy, settings, way, progress)
         if diagnose
@@ -62,7 +66,24 @@ def study_entries(
         "extra_proxies": [source_text(extra) for extra in proxies if isinstance(extra, str)],
         "selection_proxy": selection_proxy,
         "versions": versions_in_use(),
-    }
+    } | ({"perturbation": {"identity": mistakes.identity}} if mistakes.identity else {})
+
+
+def with_full_path(settings: Settings) -> Settings:
+    """Return settings whose perturbation names its file by the full path."""
+    written = parse_perturbation(settings.perturb)
+    if written.kind == "policy":
+        return replace(settings, perturb=f"policy:{source_text(written.argument)}")
+    return replace(settings, perturb=source_text(settings.perturb))
+
+
+def _perturbation(spec: EnvironmentSpec, settings: Settings) -> Perturbation:
+    """Load the perturbation; InvalidInput if it makes no sense in this environment."""
+    found = make_perturbation(settings.perturb)
+    if settings.perturb != RANDOM:
+        with spec.opened() as env:
+            found.check(env.action_space, settings)
+    return found
 
 
 def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
@@ -75,6 +96,7 @@ def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
     except StudyExists:  # perhaps made by another process just now
         store = Store.open(folder)
         refuse_mixing(store, entries)
+        refuse_other_perturbation(store, entries.get("perturbation", {}).get("identity"))
         return store
 
 

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from safemargin.core.measured import RANDOM
 from safemargin.core.records import Floats, Measurement
 from safemargin.core.settings import Settings
 from safemargin.criticality.plans import rule_of
@@ -41,9 +42,13 @@ def contradiction(measurement: Measurement, settings: Settings) -> str | None:
     if returns.ndim != 1 or measurement.unperturbed.ndim != 1:
         return "its returns are not plain lists of numbers"
     if estimate.exact:
-        # Every sequence of n actions was taken: a whole number to the power of n.
+        # Every sequence of n actions was taken: a whole number to the power of n. A perturbation
+        # that draws nothing has only one, under any plan.
         whole = round(count ** (1 / estimate.n)) ** estimate.n == count
-        if settings.trial_plan != "fixed" or len(measurement.unperturbed) > 1 or not whole:
+        if settings.perturb != RANDOM:
+            whole = count == 1
+        planned = settings.trial_plan == "fixed" or settings.perturb != RANDOM
+        if not planned or len(measurement.unperturbed) > 1 or not whole:
             return f"it is called exact, which {count} trials cannot be here"
     anytime = settings.trial_plan == "anytime"
     rule = judge(

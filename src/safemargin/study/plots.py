@@ -168,7 +168,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     bar = figure.colorbar(image, ax=axes, ticks=shown, pad=0.02)
     bar.ax.minorticks_off()
     bar.set_ticklabels([str(steps[step]) for step in shown])
-    bar.set_label("margin (random actions that can be afforded)")
+    bar.set_label(f"margin ({fitted.measured.mistakes} that can be afforded)")
     return figure
 
 

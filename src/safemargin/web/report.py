@@ -168,7 +168,10 @@ def _facts(study: Study, status: Status) -> list[tuple[str, str]]:
         ("environment hash", environment["identity"]),
         ("policy", f"{policy['description']} ({policy['kind']} scores)"),
         ("policy hash", policy["identity"]),
-        ("perturbations", "n = " + ", ".join(map(str, settings.n_values)) + " random actions"),
+        (
+            "perturbations",
+            f"n = {', '.join(map(str, settings.n_values))} {settings.measured.mistakes}",
+        ),
         ("trials", f"{status.trials:,}: {trials}"),
         ("discount factor γ", f"{settings.gamma:g}, a horizon of {settings.horizon} steps"),
         ("action choice", settings.action_choice),
