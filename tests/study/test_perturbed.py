@@ -198,3 +198,44 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "perturb: delayed:1, not random" in capsys.readouterr().err
     assert main([*command, "--perturb", "delayed:500"]) == 2
     assert "by as long as the horizon of 459 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("perturb", ["worst", "worst:2"])
+def test_the_worst_sequence(perturb: str, tmp_path: Path) -> None:
+    given = {"perturb": perturb, "trials": sm.Settings.trials}
+    with make(tmp_path / "study", **given) as study:
+        study.collect(natural=8, spread=4, workers=1)
+        status = study.status()
+        tuples = study.tuples()  # the estimates agree with the stored returns
+        with pytest.raises(InvalidInput, match="holds the worst sequence of each moment"):
+            study.tuples(estimand="single-run")
+        player, moment = TrialPlayer(study.job(), None), study.store.moments()[0]
+        (measured, *_) = study.store.measurements(moment.episode)
+        recording = Recordings(study).open(moment.episode.id)
+        exact = measured.estimate.exact
+        if perturb == "worst":
+            played = player.play(recording, moment.step, 1, 1, exact=exact)
+            assert played.discounted == measured.perturbed[1]
+        else:
+            with pytest.raises(InvalidInput, match="none of them can be played alone"):
+                player.play(recording, moment.step, 1, 1, exact=exact)
+        player.close()
+    assert exact == (perturb == "worst")
+    assert (status.without_spread, status.regret) == (0, None)
+    assert tuples.criticalities.max(axis=0).round(9).tolist() == [1.0, 1.99, 3.940399]
+    assert (tuples.half_widths == 0).all()
+    assert tuples.trials[0].tolist() == ([2, 4, 16] if perturb == "worst" else [2, 4, 4])
+
+
+def test_a_search_that_is_too_large_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"at n = 8 these are 2\^8 = 256 rollouts"):
+        make(tmp_path / "study", perturb="worst", n_values=(1, 8))
+    with pytest.raises(InvalidInput, match="perturb 'worst' compares single rollouts"):
+        sm.Study.create(
+            tmp_path / "study",
+            f"{WORLDS}:make_slippery_chain",
+            f"{WORLDS}:always_first",
+            {"perturb": "worst", "n_values": (1,)},
+            scores="logits",
+        )
+    assert not (tmp_path / "study").exists()

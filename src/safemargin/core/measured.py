@@ -20,6 +20,8 @@ PERTURBATIONS = (
     "noisy:EPS",
     "dropped",
     "policy:FILE",
+    "worst",
+    "worst:BEAM",
 )
 """The built-in perturbations as they are written; 'file.py:function' names one's own."""
 
@@ -54,6 +56,8 @@ def parse_perturbation(text: str) -> Written:
         written = Written(kind, argument)
         if kind == "delayed" and not (written.number >= 1 and written.number % 1 == 0):
             raise InvalidInput(f"perturb {text!r}: the delay D is a whole number of steps from 1")
+        if kind == "worst" and argument and not (written.number >= 1 and written.number % 1 == 0):
+            raise InvalidInput(f"perturb {text!r}: BEAM is a whole number of sequences from 1")
         if kind == "noisy" and not 0 < written.number <= 1:
             raise InvalidInput(f"perturb {text!r}: EPS lies above 0 and is at most 1")
         return written
@@ -115,6 +119,9 @@ def mistakes_in_words(text: str) -> str:
         "delayed": f"steps with actions delayed by {written.argument}",
         "noisy": f"noisy actions ({written.argument})",
         "dropped": "dropped actions",
+        "worst": "worst-case actions"
+        if not written.argument
+        else f"bad actions (beam search of {written.argument})",
         "policy": f"actions of {Path(written.argument).name}",
         "own": f"actions of {Path(written.argument).name}",
     }[written.kind]

@@ -69,7 +69,8 @@ class Settings:
     perturb: str = RANDOM
     """What the agent's actions are replaced by: random, stuck (the last action is held),
     stuck:ACTION, delayed:D, noisy:EPS, dropped (nothing is done), policy:FILE (another policy
-    acts), or file.py:function, your own (generator, action, history) → action."""
+    acts), worst (the sequence that loses most), worst:BEAM (the worst that a beam search finds), or
+    file.py:function, your own (generator, action, history) → action."""
     action_choice: ActionChoice = "greedy"
     """How the policy under test turns scores into actions."""
     epsilon: float = 0.0
@@ -133,6 +134,11 @@ class Settings:
             written.kind != "delayed" or written.number < self.horizon,
             f"perturb {self.perturb!r} delays actions by as long as the horizon of {self.horizon} "
             "steps or longer, so that no loss could show; take a shorter delay",
+        )
+        _require(
+            written.kind != "worst" or self.trial_plan == "fixed",
+            f"perturb {self.perturb!r} lists sequences of actions, so trial_plan must be 'fixed', "
+            f"not {self.trial_plan!r}",
         )
 
     def _check_trials(self) -> None:

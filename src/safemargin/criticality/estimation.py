@@ -15,9 +15,9 @@ from safemargin.core.settings import Settings
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
 from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.perturbations import make_perturbation
-from safemargin.criticality.plans import Plan, Planner
+from safemargin.criticality.plans import Plan, Planner, listed
 from safemargin.criticality.rollouts import Point, Runner
-from safemargin.criticality.stopping import StoppingRule
+from safemargin.criticality.stopping import StoppingRule, WorstRule
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput
 from safemargin.policies import load_policy
@@ -34,6 +34,13 @@ ALWAYS_REPEATED = 8
 
 REPEATED_EVERY = 8
 """... and afterwards in one episode out of this many."""
+
+
+NOT_RANDOM = (
+    "perturb {perturb!r} compares single rollouts, and where the environment or the policy is "
+    "random the worst of them is the unluckiest; it takes a deterministic environment and a greedy "
+    "policy"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,8 @@ class MomentMeasurer:
                 "earlier step"
             )
         self.settings = runner.settings
+        if runner.mistakes.worst and not randomness.none:
+            raise InvalidInput(NOT_RANDOM.format(perturb=runner.mistakes.text))
         self.keys = (*episode.key.stream_keys, step)
         self.overhead = 0
         """Simulator steps outside the trials since the last measurement."""
@@ -118,8 +127,11 @@ class MomentMeasurer:
 
     def measure(self, *n_values: int) -> list[Measurement]:
         """Run the trials that the plan of each n asks for, until its rule stops."""
-        every = [_Series(n, self.planner.plan(n)) for n in n_values]
-        self._run(every)
+        if self.runner.mistakes.beam is None:
+            every = [_Series(n, self.planner.plan(n)) for n in n_values]
+            self._run(every)
+        else:
+            every = self._search(n_values, self.runner.mistakes.beam)
         self._prove(REPROOF_STEPS)
         for series in every:
             if self.repeat_every_n or series.n == self._repeated_n:
@@ -145,6 +157,32 @@ class MomentMeasurer:
                 if series.rule.stopped:
                     batch.abandon(series.trials[series.rule.trials :])
             unfinished = [series for series in unfinished if not series.rule.stopped]
+
+    def _search(self, n_values: Sequence[int], beam: int) -> list[_Series]:
+        """Find sequences of actions that lose much, by a beam search over their length.
+
+        Each of the `beam` worst sequences of a length is extended by every action; how bad one is
+        says its own trial, in which the policy goes on after it. Of sequences with equal returns,
+        which often lead to the same state, one is kept as long as there are others.
+        """
+        actions = int(self.runner.random_actions.space.n)  # type: ignore[attr-defined]
+        kept: list[tuple[int, ...]] = [()]
+        found = []
+        for length in range(1, max(n_values) + 1):
+            sequences = [(*before, action) for before in kept for action in range(actions)]
+            rule = WorstRule(self.settings, len(sequences))
+            series = _Series(length, Plan(listed(sequences, actions), rule, exact=False))
+            self._run([series])
+            returns = np.array([self._return(trial) for trial in series.trials])
+            order = np.argsort(returns, kind="stable")
+            copies = np.diff(returns[order], prepend=-np.inf) == 0
+            order = np.concatenate([order[~copies], order[copies]])
+            kept = [sequences[number] for number in order[:beam]]
+            if length in n_values:
+                found.append(series)
+            else:
+                self.overhead += sum(trial.steps for trial in series.trials)
+        return found
 
     def _next_trial(self, unfinished: Sequence[_Series]) -> Trial | None:
         """Return the next trial to start, or None to wait for those that are running."""

@@ -86,6 +86,10 @@ class Perturbation(ABC):
     """Whether it looks at the agent's own action or at the observation."""
     trusted: bool = True
     """Whether the actions it returns need no check."""
+    worst: bool = False
+    """Whether the trial that loses most counts, rather than the mean of all."""
+    beam: int | None = None
+    """Of how many sequences a beam search goes on; None: there is no such search."""
     identity: str | None = None
     """A hash of the policy or function behind it; None where its text says all."""
 
@@ -155,6 +159,37 @@ class RandomPerturbation(Perturbation):
         return history.random_actions(uniforms, history.mask)
 
     checked = action  # always legal, and made at every random step
+
+
+class Worst(RandomPerturbation):
+    """The sequence of actions that loses most, of all or of those that a beam search tries."""
+
+    worst = True
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        written = parse_perturbation(text)
+        self.beam = int(written.number) if written.argument else None
+
+    def check(self, space: gym.Space[Any], settings: Settings) -> None:
+        if not isinstance(space, gym.spaces.Discrete):
+            raise InvalidInput(
+                f"perturb {self.text!r} tries sequences of discrete actions, and the action space "
+                f"here is {space}"
+            )
+        n, most = settings.n_values[-1], settings.max_enumerated
+        if self.beam is None and int(space.n) ** n > most:
+            raise InvalidInput(
+                f"perturb 'worst' tries every sequence of actions: at n = {n} these are "
+                f"{space.n}^{n} = {_amount(int(space.n) ** n)} rollouts of up to "
+                f"{settings.horizon} steps for each moment, and max_enumerated allows {most:,}; "
+                "use smaller n, raise --max-enumerated, or take worst:BEAM, a beam search, which "
+                "may miss the worst"
+            )
+
+
+def _amount(number: int) -> str:
+    return f"{number:,}" if number < 10**12 else f"{number:.1e}"
 
 
 class Stuck(Perturbation):
@@ -304,6 +339,7 @@ _BUILT_IN: dict[str, Callable[[str], Perturbation]] = {
     "noisy": Noisy,
     "dropped": Dropped,
     "policy": OtherPolicy,
+    "worst": Worst,
     "own": Own,
 }
 

@@ -6,7 +6,7 @@ perturbation are the first ones of a longer one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -25,7 +25,9 @@ from safemargin.criticality.stopping import (
     RareLossRule,
     StoppingRule,
     StudentRule,
+    WorstRule,
 )
+from safemargin.errors import InvalidInput
 from safemargin.policies.actions import Mask, RandomActions
 
 
@@ -51,6 +53,16 @@ def rule_of(settings: Settings) -> StoppingRule:
     if settings.trial_plan == "paper":
         return StudentRule(settings)
     assert_never(settings.trial_plan)
+
+
+def listed(sequences: Sequence[tuple[int, ...]], actions: int) -> Callable[[int], Floats]:
+    """Return the numbers of each trial from which random actions are those of its sequence."""
+
+    def of(trial: int) -> Floats:
+        chosen = np.array(sequences[trial], dtype=np.float64)
+        return ((chosen + 0.5) / float(actions))[:, np.newaxis]
+
+    return of
 
 
 @dataclass(eq=False)
@@ -88,6 +100,8 @@ class Planner:
         if self._only_one:
             nothing = np.empty((n, 0))
             return Plan(lambda trial: nothing, FixedRule(self.settings, 1), exact=True)
+        if self.perturbation.worst:
+            return self._worst(n)
         if n == 1 and self._one_action is not None:
             return self._one_action.plan(1)
         settings = self.settings
@@ -96,14 +110,22 @@ class Planner:
                 settings.trials, settings.max_enumerated
             ):
                 sequences = list(product(range(self.actions), repeat=n))
-
-                def every(trial: int) -> Floats:
-                    chosen = np.array(sequences[trial], dtype=np.float64)
-                    return ((chosen + 0.5) / float(self.actions or 1))[:, np.newaxis]
-
-                return Plan(every, FixedRule(settings, len(sequences)), exact=True)
+                rule = FixedRule(settings, len(sequences))
+                return Plan(listed(sequences, self.actions), rule, exact=True)
             return Plan(lambda trial: self._stratified[:n, trial], rule_of(settings), exact=False)
         return Plan(lambda trial: self._independent(trial, n), rule_of(settings), exact=False)
+
+    def _worst(self, n: int) -> Plan:
+        """Make the plan that takes every sequence, under a mask some of them more than once."""
+        if self.perturbation.beam is not None:
+            raise InvalidInput(
+                "the trials of a beam search depend on one another, so none of them can be played "
+                "alone"
+            )
+        actions = int(self.random_actions.space.n)  # type: ignore[attr-defined]
+        sequences = list(product(range(actions), repeat=n))
+        rule = WorstRule(self.settings, len(sequences))
+        return Plan(listed(sequences, actions), rule, exact=True)
 
     def _independent(self, trial: int, n: int) -> Floats:
         generator = stream(self.settings.seed, Purpose.TRIAL_ACTIONS, *self.keys, trial)

@@ -12,6 +12,7 @@ from safemargin.core.measured import RANDOM, parse_perturbation
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
+from safemargin.criticality.estimation import NOT_RANDOM
 from safemargin.criticality.perturbations import Perturbation, make_perturbation
 from safemargin.environments import EnvironmentSpec, Way
 from safemargin.environments.doctor import examine
@@ -55,10 +56,14 @@ def study_entries(
             + did_you_mean(selection_proxy, names)
         )
     mistakes = _perturbation(spec, settings)
+    diagnosis: dict[str, Any] = {"asked_way": way}
+    if diagnose:
+        diagnosis = _diagnose(spec, policy, settings, way, progress)
+        found = diagnosis["environment_deterministic"] and diagnosis["policy_deterministic"]
+        if mistakes.worst and not found:
+            raise InvalidInput(NOT_RANDOM.format(perturb=settings.perturb))
     return {
-        "diagnosis": _diagnose(spec, policy, settings, way, progress)
-        if diagnose
-        else {"asked_way": way},
+        "diagnosis": diagnosis,
         "environment": describe_environment(spec, policy),
         "policy": describe_policy(policy, given_policy),
         "settings": asdict(settings),

@@ -68,8 +68,8 @@ def measure_noise(store: Store, tuples: Tuples) -> Noise | None:
 
 
 def variance(measurement: Measurement) -> float:
-    """Return the variance of an estimate as a mean of its trials; 0 where it is exact."""
-    if measurement.estimate.exact:
+    """Return the variance of an estimate as a mean of its trials; 0 where nothing was sampled."""
+    if measurement.estimate.half_width == 0:
         return 0.0
     losses = measurement.unperturbed - measurement.perturbed
     return float(np.var(losses, ddof=1)) / len(losses)
