@@ -369,3 +369,16 @@ def coin(generator: np.random.Generator, action: int, history: Any) -> int:
 
 def make_swerving() -> gym.Env[Any, Any]:
     return TableWorld(swerving(60), starts=5)
+
+
+class Costly(gym.Wrapper[Any, Any, Any, Any]):
+    """A table world whose action 1 costs 2 and uses up 3 of a budget, as its info says."""
+
+    def step(self, action: int) -> Any:
+        *before, info = self.env.step(action)
+        told = {"cost": 2.0 * int(action), "budget": np.array([-3 * int(action)]), "name": "costly"}
+        return *before, {**info, **told}
+
+
+def make_costly() -> gym.Env[Any, Any]:
+    return Costly(TableWorld(swerving(60), starts=5))

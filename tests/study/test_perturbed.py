@@ -15,6 +15,7 @@ import safemargin as sm
 from safemargin.cli import main
 from safemargin.core.measured import Measured
 from safemargin.errors import (
+    EnvironmentFault,
     InvalidInput,
     MarginsFileError,
     StudyIncomplete,
@@ -78,16 +79,21 @@ def test_everything_says_what_it_is_about(
     table = " ".join(capsys.readouterr().out.split())
     assert "how many steps with the action stuck the agent can afford" in table
     document = json.loads(target.read_text())
-    assert document["measured"] == {"perturb": "stuck", "mistakes": "steps with the action stuck"}
+    assert document["measured"] == {
+        "perturb": "stuck",
+        "mistakes": "steps with the action stuck",
+        "signal": "reward",
+        "loss": "loss of discounted reward",
+    }
     assert "read the 'mistakes' in 'measured'" in document["readme"]
     fitted = sm.Margins.load(target)
     assert fitted.measured == Measured("stuck")
     assert main(["margin", str(target), "--proxy", "1", "--tolerance", "0.5"]) == 0
-    assert "these margins count steps with the action stuck" in capsys.readouterr().err
+    assert "n counts steps with the action stuck, and the tol" in capsys.readouterr().err
     main(["margin", str(target), "--proxy", "1", "--tolerance", "0.5", "--json"])
     assert json.loads(capsys.readouterr().out)["measured"]["perturb"] == "stuck"
     assert main(["status", str(stuck)]) == 0
-    assert "mistakes     steps with the action stuck" in capsys.readouterr().out
+    assert "measures     n counts steps with the action stuck, and" in capsys.readouterr().out
     with sm.Study.open(stuck, trust=True) as study:
         facts = dict(report_info(study, top=0).facts)
         assert facts["perturbations"] == "n = 1, 2, 4 steps with the action stuck"
@@ -110,8 +116,14 @@ def test_a_file_without_the_entry_is_about_random_actions() -> None:
     assert sm.Margins.from_dict(document).measured == Measured()
     again = sm.Margins.from_dict(margins(measured=Measured("noisy:0.2")).to_dict())
     assert again.measured.mistakes == "noisy actions (0.2)"
-    for damage in ("stuck", {"perturb": 3}, {"perturb": "stuk"}):
-        with pytest.raises(MarginsFileError, match="'measured' must name|'stuk' is unknown"):
+    for damage in (
+        "stuck",
+        {"perturb": 3},
+        {"perturb": "stuk"},
+        {"perturb": "stuck", "signal": 3},
+        {"perturb": "stuck", "signal": "cots"},
+    ):
+        with pytest.raises(MarginsFileError, match="'measured' must name|'(stuk|cots)' is unknown"):
             sm.Margins.from_dict({**document, "measured": damage})
 
 
@@ -193,7 +205,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     command = ["collect", ENVIRONMENT, POLICY, "--scores", "logits", "-o", str(tmp_path / "study")]
     command += ["--natural", "3", "--spread", "0", "--n", "1,2", "--workers", "1"]
     assert main([*command, "--perturb", "delayed:1"]) == 0
-    assert "steps with actions delayed by 1" in capsys.readouterr().out
+    assert "n counts steps with actions delayed by 1" in capsys.readouterr().out
     assert main(command) == 2
     assert "perturb: delayed:1, not random" in capsys.readouterr().err
     assert main([*command, "--perturb", "delayed:500"]) == 2
@@ -238,4 +250,34 @@ def test_a_search_that_is_too_large_is_refused_before_anything_is_made(tmp_path:
             {"perturb": "worst", "n_values": (1,)},
             scores="logits",
         )
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_study_of_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"signal": "cost", "n_values": (1, 2), "opening": 6, "trials": 6}
+    target = tmp_path / "study", f"{WORLDS}:make_costly", POLICY, given
+    with sm.Study.create(*target, scores="logits") as study:
+        study.collect(natural=12, spread=4, workers=1)
+        # The agent alternates: one random action costs 2 or saves 2, with even odds.
+        losses = {round(float(loss), 9) for loss in study.tuples().criticalities[:, 0]}
+        assert losses == {1.0, -1.0}
+        player, moment = TrialPlayer(study.job(), None), study.store.moments()[0]
+        (measured, *_) = study.store.measurements(moment.episode)
+        recording = Recordings(study).open(moment.episode.id)
+        played = player.play(recording, moment.step, 1, 1, exact=True)
+        player.close()
+        assert played.discounted == measured.perturbed[1]
+        fitted = study.fit(0.8)
+        assert dict(report_info(study, top=0).facts)["losses"] == "rise of discounted cost"
+    assert sm.Margins.from_dict(fitted.to_dict()).measured == Measured(signal="cost")
+    assert "read the 'loss' there" in fitted.to_dict()["readme"]
+    assert main(["status", str(tmp_path / "study")]) == 0
+    assert "the tolerance is a rise of discounted cost" in capsys.readouterr().out
+    with pytest.raises(StudyMismatch, match="signal: cost, not reward"):
+        sm.Study.create(*target[:3], {**given, "signal": "reward"}, scores="logits")
+
+
+def test_a_cost_that_the_environment_does_not_give_leaves_no_study(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="the info of step 1 has no 'cost'"):
+        make(tmp_path / "study", signal="cost")
     assert not (tmp_path / "study").exists()

@@ -197,7 +197,7 @@ def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -
     print_table(
         f"Safety margins (confidence {margins.confidence:g}, method {margins.method!r}, "
         f"{ESTIMANDS[margins.estimand]}): how many {margins.measured.mistakes} the agent can "
-        "afford",
+        "afford" + ("" if margins.measured.usual else f" (tolerance: {margins.measured.loss})"),
         ["tolerance \\ " + margins.proxy, *distinct(proxies)],
         [[f"{tolerance:g}", *margins(proxies, tolerance)] for tolerance in tolerances],
     )

@@ -82,7 +82,7 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
         margins = Margins.load(files[-1])
         crew = _crew(files, options, margins)
         if not margins.measured.usual:
-            print_note(f"these margins count {margins.measured.mistakes}, not random actions")
+            print_note(f"in these margins, {margins.measured}")
     if crew is not None:
         caller.check(crew.agents)
     forecast = _forecast(options, caller, crew, margins)
@@ -300,6 +300,7 @@ def _about(
             "proxy": margins.proxy,
             "n_values": list(margins.n_values),
             "mistakes": margins.measured.mistakes,
+            "loss": margins.measured.loss,
             "environment": margins.environment.get("name"),
             "policy": margins.policy.get("description"),
         }

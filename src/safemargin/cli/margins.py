@@ -94,7 +94,7 @@ def margin(
         return
     print(found.margin)
     if not loaded.measured.usual:
-        options.print_note(f"these margins count {loaded.measured.mistakes}, not random actions")
+        options.print_note(f"in these margins, {loaded.measured}")
     if found.outside:
         treated = "the last bin was used"
         if above == "zero":

@@ -4,6 +4,6 @@
 generator; `measured` reads which mistakes are made, and what they cost. `importing` finds objects
 by name, `lazy` loads public names when they are first used, `files` writes whole files, `read_only`
 opens databases, `plain` and `text` prepare values for JSON and for people, `progress` reports
-progress, `version` names versions, and `former_names` the names that modules had when identities
-were recorded.
+progress, `budget` reads a budget of attention, `version` names versions, and `former_names` the
+names that modules had when identities were recorded.
 """

@@ -25,6 +25,12 @@ PERTURBATIONS = (
 )
 """The built-in perturbations as they are written; 'file.py:function' names one's own."""
 
+REWARD = "reward"
+"""The paper's signal: discounted reward."""
+
+SIGNALS = (REWARD, "undiscounted", "cost", "cost:KEY", "info:KEY", "termination", "failure")
+"""What can be lost, as it is written."""
+
 _KINDS = {form.partition(":")[0] for form in PERTURBATIONS}
 
 
@@ -52,7 +58,7 @@ def parse_perturbation(text: str) -> Written:
     if kind not in _KINDS and colon and argument:
         return Written("own", text)
     known = [form for form in PERTURBATIONS if form.partition(":")[0] == kind]
-    if any(bool(colon and argument) == (":" in form) for form in known):
+    if any(_fits(text, form) for form in known):
         written = Written(kind, argument)
         if kind == "delayed" and not (written.number >= 1 and written.number % 1 == 0):
             raise InvalidInput(f"perturb {text!r}: the delay D is a whole number of steps from 1")
@@ -69,11 +75,45 @@ def parse_perturbation(text: str) -> Written:
     )
 
 
+def _fits(text: str, form: str) -> bool:
+    """Whether a text has an argument behind its colon where the form has one, and no colon else."""
+    _, colon, argument = text.partition(":")
+    return bool(argument) if ":" in form else not colon
+
+
+def parse_signal(text: str) -> Written:
+    """Take a signal apart; InvalidInput if it is written in no known form."""
+    kind, _, argument = text.partition(":")
+    known = [form for form in SIGNALS if form.partition(":")[0] == kind]
+    if any(_fits(text, form) for form in known):
+        return Written(kind, argument)
+    if known:
+        raise InvalidInput(f"signal {text!r}: write it as {' or '.join(known)}")
+    raise InvalidInput(
+        f"signal {text!r} is unknown; {did_you_mean(text, SIGNALS)}; KEY is a name in the "
+        "environment's info"
+    )
+
+
+def loss_in_words(text: str) -> str:
+    """Return what a tolerance is about: 'loss of discounted reward'."""
+    written = parse_signal(text)
+    return {
+        REWARD: "loss of discounted reward",
+        "undiscounted": "loss of undiscounted reward",
+        "cost": f"rise of discounted {written.argument or 'cost'}",
+        "info": f"loss of discounted {written.argument}",
+        "termination": "loss of steps before the end",
+        "failure": "rise of the probability of termination",
+    }[written.kind]
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What margins are about: which mistakes."""
+    """What margins are about: which mistakes, and what they cost."""
 
     perturb: str = RANDOM
+    signal: str = REWARD
 
     @property
     def usual(self) -> bool:
@@ -85,17 +125,36 @@ class Measured:
         """What n counts, in the plural: 'random actions'."""
         return mistakes_in_words(self.perturb)
 
+    @property
+    def loss(self) -> str:
+        """What a tolerance is: 'loss of discounted reward'."""
+        return loss_in_words(self.signal)
+
+    @property
+    def brief(self) -> str:
+        """Both in a few words, without what is usual."""
+        parts = [self.mistakes] if self.perturb != RANDOM else []
+        return ", ".join(parts + ([self.loss] if self.signal != REWARD else []))
+
+    def __str__(self) -> str:
+        return f"n counts {self.mistakes}, and the tolerance is a {self.loss}"
+
     def to_dict(self) -> dict[str, str]:
         """Return plain values for JSON."""
-        return {"perturb": self.perturb, "mistakes": self.mistakes}
+        about = {"perturb": self.perturb, "mistakes": self.mistakes}
+        return {**about, "signal": self.signal, "loss": self.loss}
 
     @classmethod
     def from_dict(cls, values: Any) -> Measured:
         """Restore what `to_dict` returned; InvalidInput if it is something else."""
         if not isinstance(values, dict) or not isinstance(values.get("perturb"), str):
             raise InvalidInput(f"'measured' must name a perturbation, not {values!r:.40}")
+        signal = values.get("signal", REWARD)
+        if not isinstance(signal, str):
+            raise InvalidInput(f"'measured' must name a signal, not {signal!r:.40}")
         parse_perturbation(values["perturb"])
-        return cls(values["perturb"])
+        parse_signal(signal)
+        return cls(values["perturb"], signal)
 
 
 USUAL = Measured()

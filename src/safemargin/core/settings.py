@@ -12,7 +12,14 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral
 from typing import Any, Literal, get_args
 
-from safemargin.core.measured import RANDOM, Measured, parse_perturbation, without_folder
+from safemargin.core.measured import (
+    RANDOM,
+    REWARD,
+    Measured,
+    parse_perturbation,
+    parse_signal,
+    without_folder,
+)
 from safemargin.errors import InvalidInput, did_you_mean
 
 ActionChoice = Literal["greedy", "sampled", "epsilon-greedy"]
@@ -71,6 +78,10 @@ class Settings:
     stuck:ACTION, delayed:D, noisy:EPS, dropped (nothing is done), policy:FILE (another policy
     acts), worst (the sequence that loses most), worst:BEAM (the worst that a beam search finds), or
     file.py:function, your own (generator, action, history) → action."""
+    signal: str = REWARD
+    """What is lost: reward (discounted), undiscounted (reward), cost (discounted info["cost"]; a
+    rise is a loss), cost:KEY or info:KEY (another name in info), termination (steps before the
+    end), or failure (an end by termination)."""
     action_choice: ActionChoice = "greedy"
     """How the policy under test turns scores into actions."""
     epsilon: float = 0.0
@@ -129,6 +140,7 @@ class Settings:
 
     def _check_perturbation(self) -> None:
         """Refuse a perturbation that is unknown, or that the horizon cannot show."""
+        parse_signal(self.signal)
         written = parse_perturbation(self.perturb)
         _require(
             written.kind != "delayed" or written.number < self.horizon,
@@ -188,7 +200,7 @@ class Settings:
     @property
     def measured(self) -> Measured:
         """What the losses are about, for people and for margins."""
-        return Measured(without_folder(self.perturb))
+        return Measured(without_folder(self.perturb), self.signal)
 
     @property
     def excluded_steps(self) -> int:

@@ -188,7 +188,7 @@ class TrialBatch:
         step = slot.simulator.step(action, watched=watched)
         slot.trial.steps += 1
         rollout = slot.trial.rollout
-        rollout.rewards.append(step.reward)
+        rollout.rewards.append(self.runner.signal.value(step, slot.simulator))
         ended = step.terminated or step.truncated
         rollout.finished = ended or len(rollout.rewards) >= self.runner.settings.horizon
         if rollout.finished and slot.trial.streams.environment is None:

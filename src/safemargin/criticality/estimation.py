@@ -112,6 +112,7 @@ class MomentMeasurer:
         recognised = randomness.none and runner.simulator.digest_is_whole
         self.state_index = StateIndex(self.settings.horizon) if recognised else None
         self._leave()
+        self._own: list[float] = []  # the signal under the policy, from the first proof
         self._prove(self.settings.horizon, self.state_index)
         self.planner = Planner(
             self.settings,
@@ -123,7 +124,7 @@ class MomentMeasurer:
         )
         self._unperturbed: list[Trial] = []
         # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
-        self._recorded_return = runner.discounted(episode.rewards[step:])
+        self._recorded_return = runner.discounted(self._own)
 
     def measure(self, *n_values: int) -> list[Measurement]:
         """Run the trials that the plan of each n asks for, until its rule stops."""
@@ -249,7 +250,9 @@ class MomentMeasurer:
         rollout = self.runner.repeats(
             self.point, self.episode, self.step, steps=steps, state_index=state_index
         )
-        if rollout is None:
+        # The episode records rewards; another signal is compared with that of the first proof.
+        self._own = self._own or ([] if rollout is None else rollout.rewards)
+        if rollout is None or rollout.rewards != self._own[: len(rollout.rewards)]:
             raise self._hidden_state(
                 f"a rollout from the restored state at step {self.step} of episode "
                 f"{self.episode.key} did not repeat the recorded episode: the environment hides "

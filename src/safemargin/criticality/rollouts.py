@@ -18,6 +18,7 @@ from safemargin.core.settings import Settings
 from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.perturbations import History, Perturbation, make_perturbation
 from safemargin.criticality.replaying import Replay, native_action
+from safemargin.criticality.signals import Signal
 from safemargin.environments import Simulator, Snapshot
 from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
@@ -68,7 +69,9 @@ class Runner:
         self.random_actions = RandomActions(space)
         self.policy_actions = PolicyActions(space, self.policy.kind, settings)
         self.no_uniforms = np.empty((0, self.random_actions.width))  # for no random action
-        self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
+        self.signal = Signal.parse(settings.signal)
+        steps = np.arange(settings.horizon)
+        self.discounts = settings.gamma ** (steps if self.signal.discounted else 0 * steps)
 
     @cached_property
     def mistakes(self) -> Perturbation:
@@ -236,7 +239,7 @@ class Runner:
                 state_index.match_or_add(position - step, simulator, memory, rollout)
             row, memory = self._scores(observation, memory)
             taken = simulator.step(native_action(episode.actions[position]))
-            rollout.rewards.append(taken.reward)
+            rollout.rewards.append(self.signal.value(taken, simulator))
             ended = taken.terminated or taken.truncated
             should_end = position == episode.steps - 1 and not episode.cut
             if (
@@ -260,7 +263,10 @@ class Runner:
         return len(uniforms)
 
     def discounted(self, rewards: Sequence[float] | Array) -> float:
-        """Return Σ γ^k r_k up to the horizon, exactly rounded, whatever the order of adding."""
+        """Return Σ γ^k r_k up to the horizon, exactly rounded, whatever the order of adding.
+
+        Signals that are not discounted have γ = 1.
+        """
         counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
         try:
             return math.fsum(counted * self.discounts[: len(counted)])

@@ -3,7 +3,7 @@
 Version 2 added 'estimand', which says which loss is bounded, and null in 'upper' where the data
 allow no bound. Version 3 added 'natural_proxies', the distribution of the proxy (or null). Version
 4 added 'probe', the model behind a learned proxy (or null), and 'test_vectors'. 'measured' is there
-only where the mistakes are others than random actions.
+only where margins are not about random actions and discounted reward.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ README = (
 )
 
 README_MEASURED = (
-    "These margins are about other mistakes than random actions: wherever this text says random, "
-    "read the 'mistakes' in 'measured'."
+    "These margins are about something else: wherever this text says random, read the 'mistakes' "
+    "in 'measured', and wherever it says loss of discounted reward, read the 'loss' there."
 )
 """Added where margins are about something else than the paper's."""
 

@@ -67,7 +67,7 @@ class Margins:
     probe: Probe | None = None
     """The model behind a learned proxy, with which a monitor computes it; None for others."""
     measured: Measured = USUAL
-    """Which mistakes n counts: random actions, unless the study measured others."""
+    """Which mistakes n counts, and what they cost; usually random actions, discounted reward."""
     created_by: str = "safemargin.fit_margins"
     """The command or function that made these margins."""
     safemargin_version: str = __version__
@@ -107,7 +107,7 @@ class Margins:
         return (
             f"<Margins of {self.proxy} at confidence {self.confidence:g} by {self.method!r}, "
             f"n = {', '.join(map(str, self.n_values))}"
-            + ("" if self.measured.usual else f" {self.measured.mistakes}")
+            + ("" if self.measured.usual else f" ({self.measured.brief})")
             + ">"
         )
 

@@ -93,7 +93,7 @@ class TrialPlayer:
                 action = runner.err(mistakes, uniform, history, rows[0], streams.policy)
             else:
                 action = runner.choose(rows[0], streams.policy, simulator.mask)
-            rewards.append(simulator.step(action).reward)
+            rewards.append(runner.signal.value(simulator.step(action), simulator))
             pictures += self._look()
         return PlayedTrial(
             number=number,

@@ -8,16 +8,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from safemargin.core.measured import RANDOM, parse_perturbation
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
 from safemargin.criticality.estimation import NOT_RANDOM
 from safemargin.criticality.perturbations import Perturbation, make_perturbation
-from safemargin.environments import EnvironmentSpec, Way
+from safemargin.criticality.signals import Signal
+from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
+from safemargin.policies.actions import RandomActions
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
 from safemargin.study.provenance import (
@@ -83,11 +87,17 @@ def with_full_path(settings: Settings) -> Settings:
 
 
 def _perturbation(spec: EnvironmentSpec, settings: Settings) -> Perturbation:
-    """Load the perturbation; InvalidInput if it makes no sense in this environment."""
+    """Load the perturbation; an error if it, or the signal, makes no sense in this environment."""
     found = make_perturbation(settings.perturb)
-    if settings.perturb != RANDOM:
+    signal = Signal.parse(settings.signal)
+    if settings.perturb != RANDOM or signal.in_info:
         with spec.opened() as env:
             found.check(env.action_space, settings)
+            if signal.in_info:
+                random_actions, simulator = RandomActions(env.action_space), make_simulator(env)
+                simulator.reset(settings.seed)
+                first = random_actions(np.zeros(random_actions.width), simulator.mask)
+                signal.value(simulator.step(first), simulator)
     return found
 
 

@@ -40,13 +40,13 @@ def fit_study(
     """Fit margins to a study's moments, and say in them whose they are."""
     settings = store.settings()
     measured = settings.measured
-    usual = measured.usual
+    without_folder = {} if measured.usual else {"perturb": measured.perturb}
     environment, policy = store.meta("environment"), store.meta("policy")
     about: dict[str, Any] = {
         "proxy": tuples.proxy,
         "environment": {name: environment[name] for name in ("name", "identity", "arguments")},
         "policy": {name: policy[name] for name in ("description", "identity", "kind")},
-        "settings": store.meta("settings") | ({} if usual else {"perturb": measured.perturb}),
+        "settings": store.meta("settings") | without_folder,
         "measured": measured,
         "counts": {
             **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},

@@ -156,7 +156,9 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
             color="white" if dark else "black",
         )
     axes.set_xlabel(f"proxy: {readable(fitted.proxy)}")
-    axes.set_ylabel("tolerance ζ (discounted reward)")
+    about = fitted.measured
+    what = "discounted reward" if about.usual else about.loss
+    axes.set_ylabel(f"tolerance ζ ({what})")
     axes.set_title(
         f"Safety margin: {ESTIMANDS[fitted.estimand]}, {percent(fitted.confidence)} confidence\n"
         f"method: {fitted.method}",

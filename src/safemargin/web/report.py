@@ -172,6 +172,7 @@ def _facts(study: Study, status: Status) -> list[tuple[str, str]]:
             "perturbations",
             f"n = {', '.join(map(str, settings.n_values))} {settings.measured.mistakes}",
         ),
+        *([] if settings.measured.usual else [("losses", settings.measured.loss)]),
         ("trials", f"{status.trials:,}: {trials}"),
         ("discount factor γ", f"{settings.gamma:g}, a horizon of {settings.horizon} steps"),
         ("action choice", settings.action_choice),
