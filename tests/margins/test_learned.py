@@ -197,6 +197,7 @@ class TestProbe:
             ({"kind": "scores"}, "does not say whose scores"),
             ({"hidden_width": -1}, "hidden_width"),
             ({"farthest": "far"}, "distances must be finite"),
+            ({"rest": 1e-40}, "rest of the probe's view must be 0, or 1e-06 or more"),
             ({"networks": []}, "holds no network"),
             ({"mean": {"type": "float32", "shape": [3], "base64": "AAAA"}}, "is damaged"),
             ({"mean": {"type": "int8", "shape": [1], "base64": "AA=="}}, "no base64 of float16"),

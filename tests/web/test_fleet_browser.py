@@ -101,7 +101,7 @@ def test_tiles_and_queue(page: Page) -> None:
     loaded = page.script("performance.getEntriesByType('resource').map(each => each.name)")
     here = (page.script("location.origin"), "blob:", "data:")
     assert any(name.endswith("/pages/fleet.js") for name in loaded)
-    assert page.script("document.querySelectorAll('#glossary dt').length") == 5
+    assert page.script("document.querySelectorAll('#glossary dt').length") == 7
     assert [name for name in loaded if not name.startswith(here)] == []
     assert not page.complaints()
 
@@ -344,7 +344,7 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         chromium.get(server.address)
         page.wait(f"view.all.length >= {count} && view.at >= 0")
         assert "none altered" in page.text("summary")
-        assert page.script("document.querySelectorAll('#glossary dt').length") == 5
+        assert page.script("document.querySelectorAll('#glossary dt').length") == 7
         spoken = page.script("document.getElementById('scrubber').getAttribute('aria-valuetext')")
         assert spoken == page.script(
             "`entry ${view.at + 1} of ${view.shown.length}: ${view.shown[view.at].text}`"

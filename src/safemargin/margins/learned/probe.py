@@ -43,6 +43,9 @@ def refuse_ranking(proxy: str) -> None:
         )
 
 
+LEAST_REST = 1e-6
+"""A view with less than this across its axes, in units of its inputs' spread, holds rounding."""
+
 MOST_BYTES = 64 * 2**20
 """An array in a file that is larger than this is refused."""
 
@@ -193,6 +196,8 @@ def _check_shapes(view: View, networks: Sequence[Sequence[Layer]]) -> None:
         raise InvalidInput(f"the arrays of the probe's view do not fit together: {shapes}")
     if (view.scale <= 0).any() or (view.spreads <= 0).any():
         raise InvalidInput("the probe's scales must be above 0")
+    if view.rest < 0 or 0 < view.rest < LEAST_REST:
+        raise InvalidInput(f"the rest of the probe's view must be 0, or {LEAST_REST} or more")
     if not networks:
         raise InvalidInput("the probe holds no network")
     for network in networks:
