@@ -281,3 +281,14 @@ def test_a_cost_that_the_environment_does_not_give_leaves_no_study(tmp_path: Pat
     with pytest.raises(EnvironmentFault, match="the info of step 1 has no 'cost'"):
         make(tmp_path / "study", signal="cost")
     assert not (tmp_path / "study").exists()
+
+
+def test_studies_that_measure_other_things_hold_the_same_moments(
+    stuck: Path, tmp_path: Path
+) -> None:
+    with make(tmp_path / "random", gamma=0.9) as study:
+        study.collect(natural=20, spread=6, workers=1)
+    ours, theirs = contents(tmp_path / "random"), contents(stuck)
+    for table in ("episodes", "episode_proxies", "moments", "moment_proxies"):
+        assert ours[table] == theirs[table], table
+    assert ours["estimates"] != theirs["estimates"]

@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     MONITOR = 11  # the live decisions that are compared with them, and their ties
     CRITIC_ACTIONS = 12  # the random actions that critic_advantage compares the agent's own with
     JITTER = 13  # the slips of an agent while what another first action is worth is measured
+    FIDELITY = 14  # the steps of each episode that mistakes are placed at by lot
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
