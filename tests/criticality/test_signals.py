@@ -172,3 +172,10 @@ def test_a_cost_that_depends_on_hidden_state_is_found() -> None:
 
     with pytest.raises(EnvironmentFault, match="the environment hides state"):
         measure(Sly(TableWorld(swerving(60))), "cost", policy=load_policy(swerve, kind="logits"))
+
+
+def test_a_horizon_shorter_than_the_second_proof() -> None:
+    (found,) = sm.true_criticality(
+        costly(), ZERO, step=3, n=1, settings=Settings(signal="cost", gamma=0.5, n_values=(1,))
+    )
+    assert found.mean == 1.0

@@ -118,9 +118,9 @@ class MomentMeasurer:
             self.settings,
             runner.random_actions,
             self.keys,
+            runner.mistakes,
             enumerable=randomness.none,
             mask=self.point.snapshot.mask,
-            perturbation=runner.mistakes,
         )
         self._unperturbed: list[Trial] = []
         # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
@@ -251,8 +251,9 @@ class MomentMeasurer:
             self.point, self.episode, self.step, steps=steps, state_index=state_index
         )
         # The episode records rewards; another signal is compared with that of the first proof.
-        self._own = self._own or ([] if rollout is None else rollout.rewards)
-        if rollout is None or rollout.rewards != self._own[: len(rollout.rewards)]:
+        signal = [] if rollout is None else rollout.rewards
+        self._own = self._own or signal
+        if rollout is None or signal[: len(self._own)] != self._own[: len(signal)]:
             raise self._hidden_state(
                 f"a rollout from the restored state at step {self.step} of episode "
                 f"{self.episode.key} did not repeat the recorded episode: the environment hides "

@@ -73,11 +73,12 @@ class Planner:
     random_actions: RandomActions
     keys: tuple[int, ...]
     """What identifies the moment."""
+    perturbation: Perturbation = UNIFORM
+    """What the mistakes are."""
     enumerable: bool = field(kw_only=True)
     """Whether nothing else is random."""
     mask: Mask = field(default=None, kw_only=True)
     """The actions that are legal now; None: all are."""
-    perturbation: Perturbation = field(default=UNIFORM, kw_only=True)
 
     def __post_init__(self) -> None:
         self.width = self.perturbation.width(self.random_actions)

@@ -72,9 +72,9 @@ class TrialPlayer:
             settings,
             runner.random_actions,
             keys,
+            mistakes,
             enumerable=exact,
             mask=mask,
-            perturbation=mistakes,
         )
         history = History(runner.random_actions, point.earlier)
         uniforms = planner.plan(n).uniforms(number)  # [n, width]
