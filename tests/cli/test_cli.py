@@ -337,7 +337,7 @@ def test_bad_usage_is_one_sentence_and_status_two(
 COMMANDS = {
     *["doctor", "collect", "status", "fit", "margin", "validate", "compare", "plot", "export"],
     *["report", "explore", "highlights", "simulate-oversight", "watch", "audit", "reproduce"],
-    *["zoo", "demo", "learn", "gate", "trace", "completion"],
+    *["zoo", "demo", "learn", "gate", "trace", "completion", "fidelity"],
 }
 
 
@@ -374,7 +374,11 @@ def test_the_tab_key_completes_in_bash(run: Any, tmp_path: Path) -> None:
     status, script, _ = run("completion", "bash")
     assert status == 0
     (tmp_path / "script").write_text(script)
-    for words, found in (("fi", "fit"), ("fit x --toler", "--tolerance"), ("ex", "explore export")):
+    for words, found in (
+        ("fi", "fidelity fit"),
+        ("fit x --toler", "--tolerance"),
+        ("ex", "explore export"),
+    ):
         typed = f"COMP_WORDS=(safemargin {words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))"
         code = f"source {tmp_path}/script; {typed}; _safemargin; echo ${{COMPREPLY[@]}}"
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60)

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Importing these modules registers their commands.
-from safemargin.cli import bundled, gate, margins, pages, study, trace, watch  # noqa: F401
+from safemargin.cli import (  # noqa: F401
+    bundled,
+    fidelity,
+    gate,
+    margins,
+    pages,
+    study,
+    trace,
+    watch,
+)
 from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app, plain_console
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 

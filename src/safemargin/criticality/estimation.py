@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +15,10 @@ from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
 from safemargin.criticality.coalescing import Rollout, StateIndex
-from safemargin.criticality.plans import Plan, Planner
+from safemargin.criticality.perturbations import make_perturbation
+from safemargin.criticality.plans import Plan, Planner, listed
 from safemargin.criticality.rollouts import Point, Runner
-from safemargin.criticality.stopping import StoppingRule
+from safemargin.criticality.stopping import StoppingRule, WorstRule
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput
 from safemargin.policies import load_policy
@@ -34,6 +35,13 @@ ALWAYS_REPEATED = 8
 
 REPEATED_EVERY = 8
 """... and afterwards in one episode out of this many."""
+
+
+NOT_RANDOM = (
+    "perturb {perturb!r} compares single rollouts, and where the environment or the policy is "
+    "random the worst of them is the unluckiest; it takes a deterministic environment and a greedy "
+    "policy"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class MomentMeasurer:
     episode and in every trial that counts; DiagnosisWrong if one of them is used, or if a snapshot
     turns out to leave something out.
 
-    Trial j draws the same random actions for every n (see `plans`) and, where something else is
+    Trial j makes the same mistakes for every n (see `plans`) and, where something else is
     random, the same noise as the j-th unperturbed trial. This makes differences between n, and
     between perturbed and unperturbed, less noisy; each trial still follows the definition.
     """
@@ -96,6 +104,8 @@ class MomentMeasurer:
                 "earlier step"
             )
         self.settings = runner.settings
+        if runner.mistakes.worst and not randomness.none:
+            raise InvalidInput(NOT_RANDOM.format(perturb=runner.mistakes.text))
         self.keys = (*episode.key.stream_keys, step)
         self.overhead = 0
         """Simulator steps outside the trials since the last measurement."""
@@ -103,22 +113,27 @@ class MomentMeasurer:
         recognised = randomness.none and runner.simulator.digest_is_whole
         self.state_index = StateIndex(self.settings.horizon) if recognised else None
         self._leave()
+        self._own: list[float] = []  # the signal under the policy, from the first proof
         self._prove(self.settings.horizon, self.state_index)
         self.planner = Planner(
             self.settings,
             runner.random_actions,
             self.keys,
+            runner.mistakes,
             enumerable=randomness.none,
             mask=self.point.snapshot.mask,
         )
         self._unperturbed: list[Trial] = []
         # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
-        self._recorded_return = runner.discounted(episode.rewards[step:])
+        self._recorded_return = runner.discounted(self._own)
 
     def measure(self, *n_values: int) -> list[Measurement]:
         """Run the trials that the plan of each n asks for, until its rule stops."""
-        every = [_Series(n, self.planner.plan(n)) for n in n_values]
-        self._run(every)
+        if self.runner.mistakes.beam is None:
+            every = [_Series(n, self.planner.plan(n)) for n in n_values]
+            self._run(every)
+        else:
+            every = self._search(n_values, self.runner.mistakes.beam)
         self._prove(REPROOF_STEPS)
         for series in every:
             if self.repeat_every_n or series.n == self._repeated_n:
@@ -144,6 +159,32 @@ class MomentMeasurer:
                 if series.rule.stopped:
                     batch.abandon(series.trials[series.rule.trials :])
             unfinished = [series for series in unfinished if not series.rule.stopped]
+
+    def _search(self, n_values: Sequence[int], beam: int) -> list[_Series]:
+        """Find sequences of actions that lose much, by a beam search over their length.
+
+        Each of the `beam` worst sequences of a length is extended by every action; how bad one is
+        says its own trial, in which the policy goes on after it. Of sequences with equal returns,
+        which often lead to the same state, one is kept as long as there are others.
+        """
+        actions = int(self.runner.random_actions.space.n)  # type: ignore[attr-defined]
+        kept: list[tuple[int, ...]] = [()]
+        found = []
+        for length in range(1, max(n_values) + 1):
+            sequences = [(*before, action) for before in kept for action in range(actions)]
+            rule = WorstRule(self.settings, len(sequences))
+            series = _Series(length, Plan(listed(sequences, actions), rule, exact=False))
+            self._run([series])
+            returns = np.array([self._return(trial) for trial in series.trials])
+            order = np.argsort(returns, kind="stable")
+            copies = np.diff(returns[order], prepend=-np.inf) == 0
+            order = np.concatenate([order[~copies], order[copies]])
+            kept = [sequences[number] for number in order[:beam]]
+            if length in n_values:
+                found.append(series)
+            else:
+                self.overhead += sum(trial.steps for trial in series.trials)
+        return found
 
     def _next_trial(self, unfinished: Sequence[_Series]) -> Trial | None:
         """Return the next trial to start, or None to wait for those that are running."""
@@ -210,7 +251,10 @@ class MomentMeasurer:
         rollout = self.runner.repeats(
             self.point, self.episode, self.step, steps=steps, state_index=state_index
         )
-        if rollout is None:
+        # The episode records rewards; another signal is compared with that of the first proof.
+        signal = [] if rollout is None else rollout.rewards
+        self._own = self._own or signal
+        if rollout is None or signal[: len(self._own)] != self._own[: len(signal)]:
             raise self._hidden_state(
                 f"a rollout from the restored state at step {self.step} of episode "
                 f"{self.episode.key} did not repeat the recorded episode: the environment hides "
@@ -313,6 +357,7 @@ def true_criticality(
     settings: Settings | None = None,
     scores: ScoreKind | None = None,
     way: Way | None = None,
+    perturb: str | Callable[..., Any] | None = None,
 ) -> list[Estimate]:
     """Estimate the criticality of one step of the episode that starts from `seed` (Algorithm 1).
 
@@ -321,19 +366,24 @@ def true_criticality(
     `way` is how to get back to the step: "snapshot" or "replay". By default that is a snapshot,
     unless a restored run differs from the uninterrupted one, or a trial from its repetition; then a
     warning (DiagnosisCorrected) says so, and the episode is replayed from its start.
-    EnvironmentFault if that differs too.
+    EnvironmentFault if that differs too. `perturb` replaces that of the settings: one of their
+    texts, or a function (generator, action, history) → action.
     """
     n_values = list(np.atleast_1d(n).tolist())
     if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
         raise InvalidInput(f"n must be whole numbers of at least 1, got {n_values}")
     given = Settings() if settings is None else settings
     settings = replace(given, n_values=tuple(sorted(set(n_values))))
+    if isinstance(perturb, str):
+        settings = replace(settings, perturb=perturb)
+    mistakes = make_perturbation(settings.perturb if perturb is None else perturb)
     loaded = load_policy(policy, kind=scores)
     live = EnvironmentSpec.parse(env if isinstance(env, str) else lambda: env).make()
     loaded.check(live)
     found: dict[str, Any] = {"way": way or "snapshot", "environment_deterministic": True}
     while True:
-        runner = Runner(make_simulator(live, way=found["way"]), loaded, settings)
+        simulator = make_simulator(live, way=found["way"])
+        runner = Runner(simulator, loaded, settings, perturbation=mistakes)
         episode = runner.run_episode(EpisodeKey("natural", seed), seed=seed)
         if not 0 <= step < episode.steps:
             raise InvalidInput(

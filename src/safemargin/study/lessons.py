@@ -72,6 +72,8 @@ def open_labels(store: Store, *, make: bool = False) -> Store | None:
     if not make:
         return None
     entries = {name: store.meta(name) for name in (*ENTRIES, "versions")}
+    if (perturbation := store.meta("perturbation")) is not None:
+        entries["perturbation"] = perturbation
     entries["proxies"] = [name for name in entries["proxies"] if name != LEARNED]
     settings = Settings.from_mapping(entries["settings"])
     entries |= {"settings": asdict(label_settings(settings)), PURPOSE: LABELS}

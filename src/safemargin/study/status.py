@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import PHASES, Phase
 from safemargin.core.settings import Settings
 from safemargin.errors import StudyIncomplete
@@ -71,6 +72,8 @@ def study_status(store: Store, settings: Settings) -> Status:
     target = store.meta("target") or {"natural": 0, "spread": 0, "workers": 1}
     per_moment = len(settings.n_values)
     totals = store.totals()
+    if parse_perturbation(settings.perturb).kind == "worst":
+        totals["without_spread"] = 0  # nothing was sampled
     measured = store.measured_moments(per_moment)
     # A smaller number asked for later takes nothing away.
     wanted: dict[Phase, int] = {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
+from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.learned.probe import is_learned
 from safemargin.margins.natural_proxies import draw_one_per_episode
@@ -29,6 +31,11 @@ def read_tuples(
     With `plan`, estimates are recomputed as if other settings had stopped the trials.
     """
     n_values = settings.n_values
+    if estimand == "single-run" and parse_perturbation(settings.perturb).kind == "worst":
+        raise InvalidInput(
+            f"the study in {store.folder} holds the worst sequence of each moment, which is not "
+            "one run of many; leave out --estimand"
+        )
     by_moment: dict[EpisodeKey, list[TupleRow]] = {}
     for row in store.tuple_rows(proxy):
         by_moment.setdefault(row.key, []).append(row)
