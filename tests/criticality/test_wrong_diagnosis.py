@@ -11,7 +11,8 @@ from helpers.late import Alarmed, Late, right
 
 import safemargin as sm
 from safemargin.core.records import EpisodeKey
-from safemargin.criticality.estimation import DiagnosisCorrected, MomentMeasurer, Randomness
+from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput

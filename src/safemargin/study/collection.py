@@ -14,7 +14,7 @@ from typing import Any
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
-from safemargin.criticality.estimation import DiagnosisCorrected
+from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.engines import Engine
 from safemargin.environments.doctor.diagnosis import corrected
 from safemargin.errors import DiagnosisWrong, InvalidInput
