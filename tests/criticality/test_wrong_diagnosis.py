@@ -139,7 +139,7 @@ def test_hidden_state_leads_to_replay(loud: bool) -> None:
         measure(world, 9, [1, 2, 4], way="snapshot")
 
 
-@pytest.mark.filterwarnings("ignore::safemargin.criticality.estimation.DiagnosisCorrected")
+@pytest.mark.filterwarnings("ignore::safemargin.criticality.one_moment.DiagnosisCorrected")
 def test_replay_is_the_last_resort() -> None:
     class Unsteady(Late):
         """Counts its resets, and shows it late."""
