@@ -1,6 +1,12 @@
 """LunarLander whose engine noise is drawn when a game begins, so that a game can be played again.
 
-    safemargin collect reproduction/lander.py:make lander.onnx -o lander --n 1
+    python reproduction/train_lander.py -o lander.onnx
+    safemargin collect reproduction/lander.py:make lander.onnx -o lander --natural 300 --spread 0 \\
+        --n 1 --horizon-error 0.2226 --max-episode-steps 1000
+    safemargin learn lander --target regret --labels 330 -o regret.json
+    safemargin learn lander --target stakes -o stakes.json
+    python reproduction/regret.py lander
+    python reproduction/supervise_lander.py lander.onnx --rankings regret.json stakes.json
 
 The noise has the same distribution as in LunarLander-v3. It only belongs to the start of a game, as
 the landscape does. What another action would have brought is then one future for each action, as in

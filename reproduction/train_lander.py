@@ -1,6 +1,6 @@
 """Train the LunarLander agent whose own mistakes the reproduction looks for.
 
-python reproduction/train_lander.py -o lander.zip
+python reproduction/train_lander.py -o lander.onnx    # or lander.zip
 
 PPO from Stable-Baselines3, stopped early: it lands most of the time, and is wrong often enough for
 regret to be there.
@@ -46,7 +46,39 @@ def main() -> None:
         model, make_vec_env(ENVIRONMENT, seed=10_000), 50, return_episode_rewards=True
     )
     print(f"mean return of 50 episodes: {np.mean(returns):.0f}, the worst {np.min(returns):.0f}")
-    model.save(options.output)
+    if options.output.suffix == ".onnx":
+        export_onnx(model, options.output)
+    else:
+        model.save(options.output)
+
+
+class Heads(torch.nn.Module):
+    """The scores and the value of an observation."""
+
+    def __init__(self, model: PPO) -> None:
+        super().__init__()
+        policy = model.policy
+        self.scores = torch.nn.Sequential(policy.mlp_extractor.policy_net, policy.action_net)
+        self.value = torch.nn.Sequential(policy.mlp_extractor.value_net, policy.value_net)
+
+    def forward(self, observation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return logits [batch, actions] and values [batch]."""
+        return self.scores(observation), self.value(observation)[:, 0]
+
+
+def export_onnx(model: PPO, path: Path) -> None:
+    """Write the agent as ONNX, which plays several times as fast."""
+    torch.onnx.export(
+        Heads(model).eval(),
+        (torch.zeros(2, *model.observation_space.shape),),
+        str(path),
+        input_names=["observation"],
+        output_names=["logits", "value"],
+        dynamic_shapes={"observation": {0: torch.export.Dim("batch")}},
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
 
 
 if __name__ == "__main__":
