@@ -16,6 +16,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ import safemargin as sm
 from safemargin.cli import main
 from safemargin.cli.options import app
 from safemargin.margins import OutsideRange
+from safemargin.policies.proxies import PROXIES
 
 blocks = module_of_the_site("blocks")
 BLOCKS = [block for page in PAGES for block in blocks.blocks_of(ROOT, page)]
@@ -203,6 +205,16 @@ def namespace() -> dict[str, Any]:
     }
 
 
+@pytest.fixture
+def no_proxy_stays() -> Iterator[None]:
+    """What a page registers is gone for the next one."""
+    before = dict(PROXIES)
+    yield
+    PROXIES.clear()
+    PROXIES.update(before)
+
+
+@pytest.mark.usefixtures("no_proxy_stays")
 @pytest.mark.parametrize("block", PYTHON, ids=named)
 def test_python(block: Any, request: pytest.FixtureRequest) -> None:
     tree = ast.parse(block.text)
