@@ -105,7 +105,7 @@ class Games:
     """A group of games stepped together, with the scores of those that finished.
 
     The games have the DeepMind preprocessing. A lost life is reported as an end while the game
-    itself goes on. They run in forked processes, since loading the game takes a tenth of a
+    itself continues. They run in forked processes, since loading the game takes a tenth of a
     second for each: make them before the first use of the GPU.
     """
 

@@ -6,7 +6,7 @@ A game may report a lost life long after it was lost: Beamrider first shows the 
 agent decides meanwhile changes nothing. For each kept natural episode that ended in a death this
 finds the last decision from which some tried actions outlive the recorded end by 16 decisions: each
 action held all the time, and seven random sequences. It looks back from the end in growing strides
-and halves the last of them. Results go to studies/AGENT/last_chances.json; run it again to go on.
+and halves the last of them. Results go to studies/AGENT/last_chances.json; repeat it to continue.
 """
 
 from __future__ import annotations

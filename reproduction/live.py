@@ -72,7 +72,7 @@ def in_a_sentence(parser: argparse.ArgumentParser) -> Iterator[None]:
     except Refused as error:
         parser.error(str(error))
     except KeyboardInterrupt:
-        kept = "stopped; what is finished is kept, and the same command goes on from there"
+        kept = "stopped; what is finished is kept, and the same command continues from there"
         parser.exit(130, f"{parser.prog}: {kept}\n")
 
 

@@ -6,7 +6,7 @@ At random decisions of games that the agent plays alone, each first action is fo
 steps. The best of these futures over the agent's own is its regret, luck included. Where there is
 some, and at every fourth decision without any, each first action is followed again under several
 jitters (random actions now and then, the same after every first action). Results go to
-studies/AGENT/repeatable.json; run it again to go on.
+studies/AGENT/repeatable.json; run it again to continue.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 python reproduction/supervise.py beamrider-a3c
 
 The overseer stands in for a human, and knows more than one: a lookahead that tries each action in
-the emulator, lets the agent go on, and takes the best. It may act in `--budget` of the decisions;
-what differs is who chooses them: chance, the highest proxies, the lowest margins, the highest true
-criticality (of one random action), or the most that the overseer itself could gain. The last two
-are measured at every decision, which nobody could afford. All play on from the same places, reached
-by the agent alone. Thresholds come from the agent's stored study; those of the last two from
-decisions of the unsupervised games. Results go to studies/AGENT/supervision.json; run it again to
-go on.
+the emulator, lets the agent continue, and takes the best. It may act in `--budget` of the
+decisions; what differs is who chooses them: chance, the highest proxies, the lowest margins, the
+highest true criticality (of one random action), or the most that the overseer itself could gain.
+The last two are measured at every decision, which nobody could afford. All continue from the same
+moments, reached by the agent alone. Thresholds come from the agent's stored study; those of the
+last two from decisions of the unsupervised games. Results go to studies/AGENT/supervision.json; run
+it again to continue.
 """
 
 from __future__ import annotations

@@ -58,6 +58,24 @@ def test_every_package_names_its_modules() -> None:
         assert {name for name in missing if not name.startswith("show_")} == set(), package
 
 
+SQL_MODULES = {
+    "core/read_only.py",  # opens any database for reading
+    *("study/reading.py", "study/schema.py", "study/store.py"),
+    "monitor/audit.py",
+}
+
+
+def test_sql_stands_in_the_store_and_in_the_audit_log_only() -> None:
+    """Everyone else asks them for records, and need not know how rows are kept."""
+    found = set()
+    for path in modules():
+        nodes = ast.walk(ast.parse(path.read_text()))
+        names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        if names & {"execute", "executemany", "executescript"}:
+            found.add(path.relative_to(SOURCE).as_posix())
+    assert found == SQL_MODULES
+
+
 def test_tests_mirror_the_packages() -> None:
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     assert set(PACKAGES) <= folders

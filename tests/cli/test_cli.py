@@ -337,7 +337,7 @@ def test_bad_usage_is_one_sentence_and_status_two(
 COMMANDS = {
     *["doctor", "collect", "status", "fit", "margin", "validate", "compare", "plot", "export"],
     *["report", "explore", "highlights", "simulate-oversight", "watch", "audit", "reproduce"],
-    *["zoo", "demo", "learn", "completion"],
+    *["zoo", "demo", "learn", "gate", "trace", "completion"],
 }
 
 

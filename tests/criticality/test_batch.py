@@ -122,6 +122,7 @@ SLIPPERY = chain(60, slip=0.05)
 )
 def test_any_batch_size_measures_the_same(case: dict[str, Any]) -> None:
     alone = measured(1, **case)
+    assert all(len(one.perturbed) and len(one.unperturbed) for one in alone)
     for size in (2, 3, 8):
         together = measured(size, **case)
         for one, other in zip(alone, together, strict=True):

@@ -162,7 +162,7 @@ def test_bad_input() -> None:
     world = TableWorld(chain(60))
     with pytest.raises(InvalidInput, match="step 60 lies outside the episode of 60 steps"):
         sm.true_criticality(world, POLICY, step=60, n=1)
-    with pytest.raises(InvalidInput, match=r"n must be whole numbers from 1 on, got \[0\]"):
+    with pytest.raises(InvalidInput, match=r"n must be whole numbers of at least 1, got \[0\]"):
         sm.true_criticality(world, POLICY, step=0, n=0)
 
 

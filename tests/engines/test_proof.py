@@ -144,7 +144,7 @@ def test_variables_and_folder_of_the_driver_reach_its_own_workers(
         (
             "NAMESAKE_LIMIT",
             "20",
-            r"another environment: an episode goes on after 20 steps, here it truncated after 20 "
+            r"another environment: an episode continues after 20 steps, here it truncated after 20 "
             r"steps \(trial run 0, step 20\)",
         ),
         (
@@ -199,7 +199,7 @@ def test_a_file_that_was_edited_after_this_process_had_loaded_it(
     engine = start(job_of(namesake), where)
     with pytest.raises(
         EngineFault,
-        match="runs another environment: an episode truncated after 20 steps, here it goes on "
+        match="runs another environment: an episode truncated after 20 steps, here it continues "
         "after 20 steps .*other versions of the modules namesake are loaded",
     ):
         episodes_of(engine, 1)
@@ -236,8 +236,8 @@ def test_an_environment_that_has_changed_since_the_study_was_opened(
         monkeypatch.setenv("NAMESAKE_BONUS", "1")
         with pytest.raises(
             EngineFault,
-            match="this process runs another environment than the study: .*restore the environment "
-            "variables, the working folder and the files of when the study was opened",
+            match="this process does not run the study's environment: .*restore the environment "
+            "variables, the working folder and the files as they were when the study was opened",
         ):
             study.collect(2, 1, engine=where)
         assert study.status().episodes == 0

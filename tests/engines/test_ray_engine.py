@@ -282,7 +282,7 @@ def test_other_versions_are_refused(ray_in_use: None, monkeypatch: pytest.Monkey
     engine = RayEngine(a_job(), 1)
     with pytest.raises(
         EngineFault,
-        match=r"the Ray node \S+ would give other results than this machine \(numpy .* there, "
+        match=r"the Ray node \S+ would give different results from this machine \(numpy .* there, "
         r"1.2.3 here\); install the same versions on all nodes",
     ):
         episodes_of(engine, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import threading
 import time
 from datetime import date
@@ -60,7 +61,8 @@ def test_an_environment_that_follows_the_clock_is_refused(name: str) -> None:
     assert not diagnosis.measurable
     assert "depend on the clock (time.time and its like)" in diagnosis.verdict
     assert "count steps instead" in diagnosis.verdict
-    assert "at step 31" in diagnosis.verdict
+    # A fast clock may also flip a few steps later.
+    assert re.search(r"at step (3[1-9]|40)\b", diagnosis.verdict)
 
 
 @pytest.mark.parametrize("in_a_second", [10, 100, 1000])

@@ -19,7 +19,14 @@ from safemargin.margins.learned.choosing import (
     values_for_fold,
 )
 from safemargin.margins.learned.crossfit import Lessons, cross_fit, fold_of_groups, train
-from safemargin.margins.learned.models import Recipe, fit_networks, fit_view, largest_loss, log_size
+from safemargin.margins.learned.models import (
+    Recipe,
+    fit_networks,
+    fit_view,
+    largest_loss,
+    log_size,
+    mean_log_size,
+)
 from safemargin.margins.learned.probe import Layer, Probe, predict
 
 RIDGE = Recipe("ridge", "largest loss")
@@ -40,6 +47,8 @@ def test_targets_by_hand() -> None:
     losses = np.array([[0.0, 0.0], [-3.0, 1.0], [0.5, 1.0]])
     assert largest_loss(losses).tolist() == [0.0, 1.0, 1.0]
     np.testing.assert_allclose(log_size(losses), np.log(np.array([0, 3, 1]) + 0.2))
+    sizes = np.array([[0, 0], [3, 3], [0.5, 1]])  # the largest so far, to either side
+    np.testing.assert_allclose(mean_log_size(losses), np.log(sizes + 0.2).mean(axis=1))
 
 
 def test_the_leave_one_out_error_of_ridge_is_that_of_leaving_one_out(
@@ -197,6 +206,7 @@ class TestProbe:
             ({"kind": "scores"}, "does not say whose scores"),
             ({"hidden_width": -1}, "hidden_width"),
             ({"farthest": "far"}, "distances must be finite"),
+            ({"rest": 1e-40}, "rest of the probe's view must be 0, or 1e-06 or more"),
             ({"networks": []}, "holds no network"),
             ({"mean": {"type": "float32", "shape": [3], "base64": "AAAA"}}, "is damaged"),
             ({"mean": {"type": "int8", "shape": [1], "base64": "AA=="}}, "no base64 of float16"),

@@ -66,6 +66,7 @@ def test_entries_come_back_as_they_were_written(path: Path) -> None:
 
 
 def test_every_kind_has_a_sentence() -> None:
+    assert {"call", "taken", "action"} < set(KINDS)
     for kind in KINDS:
         text = Entry(1, 0.0, kind, "the agent", person="Ann").text
         assert "{" not in text

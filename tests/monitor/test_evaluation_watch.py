@@ -112,9 +112,13 @@ def test_margins_of_another_model_are_refused(model: Any) -> None:
 
 def test_a_model_under_vec_normalize_is_watched_without_a_warning() -> None:
     from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
 
     env = VecNormalize(make_vec_env("CartPole-v1", 1, seed=0))
     model = stable_baselines3.DQN("MlpPolicy", env, buffer_size=1, device="cpu")
     table = margins(policy={"kind": "q"}, natural_proxies=summarise(np.linspace(0, 3, 100)))
-    EvaluationWatch(Monitor(table, tolerance=1.0, call_at=4), model)  # warnings are errors here
+    # Warnings are errors here.
+    watch = EvaluationWatch(Monitor(table, tolerance=1.0, call_at=4), model)
+    evaluate_policy(model, env, 1, callback=watch)
+    assert watch.steps > 0

@@ -141,7 +141,7 @@ def test_bad_events_are_refused_in_a_sentence(study: sm.Study, text: str, senten
 def test_defaults_say_what_they_are_and_why(study: sm.Study, tmp_path: Path) -> None:
     found = find_failures(study)
     assert found.text == "terminated"
-    assert "earn less than those that go on; --fail says otherwise" in found.why
+    assert "earn less than those that continue; --fail says otherwise" in found.why
     with study_of(tmp_path / "lives", make_lives, f"{WORLDS}:always_first") as lives:
         assert find_failures(lives).text == "life-lost"
     with study_of(tmp_path / "shaped", Shaped) as shaped:

@@ -36,6 +36,7 @@ NOISE = 0.0 if WHOLE else 0.01
 
 @cache
 def lines(moments: int, confidence: float, method: str) -> dict[str, Line]:
+    assert len(LAWS) == 24
     return {law: line(law, moments, confidence, method, STUDIES[method]) for law in LAWS}
 
 
@@ -79,7 +80,9 @@ def test_laws_are_what_they_say(law: Law) -> None:
     """The closed form of P(C_n ≤ x | p) agrees with random draws."""
     rng = np.random.default_rng(3)
     draws = 40_000
-    for p in law.natural(np.array([0.1, 0.5, 0.95])):
+    steps = law.natural(np.array([0.1, 0.5, 0.95]))
+    assert len(steps) == 3
+    for p in steps:
         largest = np.maximum.accumulate(law.draw(np.full(draws, p), rng), axis=1)  # [draws, n]
         for level in (0.3, 0.9, 0.99):
             x = np.quantile(largest, level, axis=0)[None]  # [1, n]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
-import textwrap
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,48 +173,48 @@ def test_interrupted_again_and_again(finished: Any, tmp_path: Path, every: int) 
 
 
 DRIVER = """
-import os, signal, sys, warnings
-sys.path[:0] = [sys.argv[2]]
+import json, os, signal, sys, warnings
+path, tests, workers, at, settings, world = sys.argv[1:]
+sys.path[:0] = [tests]
 warnings.simplefilter("ignore")
-from helpers.late import make_alarmed, make_late, right
+import safemargin as sm
+from helpers.late import make_late, right
 from helpers.studies import create
-from test_settings import SETTINGS, MAKE
+from safemargin.study.store import Store
+
+def correct(self, diagnosis, real=Store.correct_diagnosis):
+    if at == "-1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(self, diagnosis)
+    if at == "-2":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Store.correct_diagnosis = correct
 
 class Dying:
-    def __init__(self, at):
-        self.left = at
+    def __init__(self):
+        self.left = int(at)
     def stage(self, name, *, total, done): ...
     def advance(self, steps):
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-with create(sys.argv[1], MAKE, policy=right(), settings=SETTINGS) as study:
-    study.collect(8, 6, workers=int(sys.argv[3]), progress=Dying(int(sys.argv[4])))
+make, chosen = make_late(**json.loads(world)), sm.Settings.from_json(settings)
+with create(path, make, policy=right(), settings=chosen) as study:
+    study.collect(8, 6, workers=int(workers), progress=Dying())
 """
 
 
 def test_killed_in_the_middle_of_the_correction(tmp_path: Path) -> None:
     """kill -9 right before and right after the one transaction, then on with other workers."""
     script = tmp_path / "driver.py"
-    text = DRIVER.replace(
-        "from test_settings import SETTINGS, MAKE",
-        "import safemargin as sm\n"
-        "from safemargin.study.store import Store\n"
-        f"SETTINGS = sm.Settings.from_mapping({SETTINGS.to_json()!r})\n"
-        f"MAKE = make_late(**{SEEN!r})\n"
-        "def correct(self, diagnosis, real=Store.correct_diagnosis):\n"
-        "    if sys.argv[4] == '-1':\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    real(self, diagnosis)\n"
-        "    if sys.argv[4] == '-2':\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "Store.correct_diagnosis = correct\n",
-    )
-    script.write_text(textwrap.dedent(text).replace("from_mapping('", "from_json('"))
+    script.write_text(DRIVER)
+    chosen = [SETTINGS.to_json(), json.dumps(SEEN)]
     path = tmp_path / "study"
     for workers, at in ((2, 18), (1, -1), (2, -1), (1, -2), (2, 5), (1, 20)):
-        command = [sys.executable, str(script), str(path), str(TESTS), str(workers), str(at)]
+        options = [str(path), str(TESTS), str(workers), str(at), *chosen]
+        command = [sys.executable, str(script), *options]
         done = subprocess.run(command, timeout=300, capture_output=True, env=dict(os.environ))
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
         if at == -2:  # dropped, and corrected

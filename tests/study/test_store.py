@@ -352,7 +352,7 @@ def test_a_newer_format_is_not_touched(store: Store) -> None:
 
 def test_an_entry_that_is_no_json_is_damage(store: Store) -> None:
     store._query("UPDATE meta SET value = '[1,' WHERE name = 'policy'")
-    with pytest.raises(StudyCorrupt, match="the entry 'policy' of its table meta is no JSON"):
+    with pytest.raises(StudyCorrupt, match="the entry 'policy' of its table meta is not JSON"):
         store.meta("policy")
 
 

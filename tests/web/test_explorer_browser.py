@@ -535,7 +535,7 @@ def test_pages_can_be_used_without_seeing_them(
     ((chart, role, text),) = page.script(CHARTS)
     assert (chart, role) == ("timeline", "img")
     assert f"over {step['steps']} steps, the lowest margin is " in text
-    words = ["margin", "loss", "tolerance ζ", "confidence β", "proxy"]
+    words = ["margin", "loss", "tolerance ζ", "confidence β", "proxy", "regret", "stakes"]
     assert page.script(WORDS) == words
 
     target = tmp_path / "report.html"

@@ -101,7 +101,7 @@ def test_tiles_and_queue(page: Page) -> None:
     loaded = page.script("performance.getEntriesByType('resource').map(each => each.name)")
     here = (page.script("location.origin"), "blob:", "data:")
     assert any(name.endswith("/pages/fleet.js") for name in loaded)
-    assert page.script("document.querySelectorAll('#glossary dt').length") == 5
+    assert page.script("document.querySelectorAll('#glossary dt').length") == 7
     assert [name for name in loaded if not name.startswith(here)] == []
     assert not page.complaints()
 
@@ -204,10 +204,14 @@ def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -
         away.decide(0, scores=[200.0, 0.0])  # far above all that was measured
         page.wait("view.agents.some(each => each.name === 'far away' && each.calling)")
         page.wait("lastBeep > 0")
-        page.wait("document.querySelector('.tile[data-state=calls]')?.textContent.includes('far')")
+        page.wait("document.querySelector(\".tile[data-state=calls][aria-label^='far away,']\")")
         page.press("n")
         page.wait("view.seen !== null")
-        assert page.text("agent-name") == "far away"
+        while page.script("view.agents[view.looks].name") != "far away":  # others call, too
+            looks = page.script("view.looks")
+            page.press("j")
+            page.wait(f"view.looks !== {looks}")
+        page.wait("document.getElementById('agent-name').textContent === 'far away'")
         assert "lies above" in page.text("why")
         assert page.script("document.title.startsWith('▲')")
         assert page.script("!document.getElementById('no-picture').hidden")
@@ -325,6 +329,8 @@ def test_who_leaves_the_page_in_the_same_tab_is_gone(
         )
         page.wait("view.connected && view.agents[0].control === null")
         page.driver.get("about:blank")
+        kinds = [entry.kind for entry in entries(own, "agent 1")]
+        assert (kinds.count("taken"), kinds.count("handed-back")) == (1, 1)
 
 
 def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) -> None:
@@ -344,7 +350,7 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         chromium.get(server.address)
         page.wait(f"view.all.length >= {count} && view.at >= 0")
         assert "none altered" in page.text("summary")
-        assert page.script("document.querySelectorAll('#glossary dt').length") == 5
+        assert page.script("document.querySelectorAll('#glossary dt').length") == 7
         spoken = page.script("document.getElementById('scrubber').getAttribute('aria-valuetext')")
         assert spoken == page.script(
             "`entry ${view.at + 1} of ${view.shown.length}: ${view.shown[view.at].text}`"

@@ -66,7 +66,7 @@ def test_an_action_that_does_not_reach_the_agent(log: sm.AuditLog) -> None:
     fleet.control.take(ann.person, agent)
     fleet.report(agent, report(0, waits=True))
     link.close("it ends")
-    with pytest.raises(InvalidInput, match="too late: arm cannot be reached any more; not done"):
+    with pytest.raises(InvalidInput, match="too late: arm can no longer be reached; not done"):
         fleet.control.act(ann.person, agent, 0, 0, 1)
     assert kinds(log)[-1] == "taken"  # nothing is claimed to have been done
     link.closed = ""

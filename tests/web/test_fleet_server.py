@@ -63,7 +63,7 @@ def test_from_an_agent_to_a_page_and_back(client: TestClient) -> None:
         with opened_page(client, "Ann") as again:  # closed and opened again: the true state
             state = until(again, "fleet")["agents"][0]
             assert state["control"] is None
-            assert state["calling"]
+            assert not state["calling"]  # nobody is called while a person steers
             assert (state["margin"], state["step"], state["human_actions"]) == (0, 1, 1)
         agent.send_json({"kind": "left"})
         assert until(agent, "closed")["text"] == "goodbye"

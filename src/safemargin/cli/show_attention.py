@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from safemargin.cli.console import print_records
 from safemargin.core.text import counted
 from safemargin.monitor.attention import Attention, AttentionRow, Caught
@@ -18,11 +21,7 @@ def print_attention(attention: Attention) -> None:
             ("call below", lambda row: row.call_at),
             ("until", lambda row: row.release_at),
             ("decisions called", lambda row: f"{row.called:.2%}"),
-            ("calls an hour", lambda row: f"{row.calls_per_hour:,.1f}"),
-            ("mean length", lambda row: shown(row.mean_length, ".3g")),
-            ("failures caught", lambda row: caught_text(row.failures)),
-            ("blindly", lambda row: chance_text(row.failures)),
-            ("lead", lambda row: shown(row.lead, ".3g")),
+            *CALLS,
             ("measured loss", lambda row: shown(row.measured_loss, ".1%")),
         )
     print(
@@ -46,7 +45,7 @@ def print_attention(attention: Attention) -> None:
         print(f"note: {note}")
 
 
-def caught_text(caught: Caught | None) -> str | None:
+def _caught_text(caught: Caught | None) -> str | None:
     """Write how many failures were caught: '3 of 4 (75%, 19%–99%)'."""
     if caught is None or caught.share.share is None:
         return None
@@ -54,14 +53,19 @@ def caught_text(caught: Caught | None) -> str | None:
     return f"{share.count} of {share.tested} ({share.share:.0%}, {share.low:.0%}–{share.high:.0%})"
 
 
-def chance_text(caught: Caught | None) -> str | None:
-    """Write what as many calls at other times would have caught."""
-    return None if caught is None else f"{caught.by_chance:.1%}"
-
-
 def shown(value: float | None, form: str) -> str | None:
     """Write a number in a format; None stays None."""
     return None if value is None else format(value, form)
+
+
+CALLS: tuple[tuple[str, Callable[[Any], str | None]], ...] = (
+    ("calls an hour", lambda row: shown(row.calls_per_hour, ",.1f")),
+    ("mean length", lambda row: shown(row.mean_length, ".3g")),
+    ("failures caught", lambda row: _caught_text(row.failures)),
+    ("blindly", lambda row: shown(row.failures and row.failures.by_chance, ".1%")),
+    ("lead", lambda row: shown(row.lead, ".3g")),
+)
+"""The columns on calls and what they catch, which all tables of oversight share."""
 
 
 def _choice(choice: AttentionRow | None) -> str:

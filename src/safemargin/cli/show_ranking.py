@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safemargin.cli.console import print_records
-from safemargin.cli.show_attention import caught_text, chance_text, shown
+from safemargin.cli.show_attention import CALLS, shown
 from safemargin.core.text import counted
 from safemargin.monitor.ranking import RankedOversight
 from safemargin.study.learning_rankings import LearnedRanking
@@ -35,18 +35,14 @@ def share_text(share: Captured) -> str:
 
 
 def print_oversight(found: RankedOversight) -> None:
-    """Print what one ranking, lot and regret itself see, and what that means for a person."""
+    """Print what one ranking, lot and regret itself show, and what that means for a person."""
     print_records(
         f"Looking at {found.budget:.3g} of decisions, {found.agents_text} at {found.rate:g} "
         f"decisions/s; caught: a look within {counted(found.within, 'decision')}",
         found.rows,
         ("ranking", lambda row: row.ranking),
         ("looked at", lambda row: shown(row.looked, ".2%")),
-        ("calls an hour", lambda row: shown(row.calls_per_hour, ",.1f")),
-        ("mean length", lambda row: shown(row.mean_length, ".3g")),
-        ("failures caught", lambda row: caught_text(row.failures)),
-        ("blindly", lambda row: chance_text(row.failures)),
-        ("lead", lambda row: shown(row.lead, ".3g")),
+        *CALLS,
         ("regret seen", lambda row: None if row.regret is None else share_text(row.regret)),
     )
     print(f"failures: {found.fail or 'none'} ({found.why})")

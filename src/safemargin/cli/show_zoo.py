@@ -86,9 +86,22 @@ def _lines(card: Card) -> Iterator[tuple[str, str]]:
     if "half_precision" in card:
         yield "weights", _weights(card)
     yield "identity", card["identity"]
+    if "margins" in card:
+        yield from _margins(card["name"], card["margins"])
     for note in card.get("notes", []):
         yield "note", note
     yield "use", f"safemargin collect {card['environment']} zoo:{card['name']} -o runs/STUDY"
+
+
+def _margins(name: str, about: Card) -> Iterator[tuple[str, str]]:
+    moments = ", ".join(f"{count} {kind}" for kind, count in about["moments"].items() if count)
+    yield (
+        "margins",
+        f"zoo:{name}: proxy {about['proxy']}, confidence {about['confidence']:g}, from {moments} "
+        f"moments ({about['command']})",
+    )
+    for tolerance, (granted, affordable) in about["mean_margin"].items():
+        yield f"  at {tolerance}", f"grants {granted:.1f} of {affordable:.1f} affordable actions"
 
 
 def _score(card: Card) -> str:

@@ -175,12 +175,7 @@ def collect(
     if not plan.plan and plan != PlanOptions():
         raise InvalidInput("--plan-moments and --plan-seconds need --plan")
     check_collect(natural, spread, engine.workers)
-    check_engine(
-        engine.engine,
-        workers=engine.workers,
-        address=engine.address,
-        gpus_per_worker=engine.gpus_per_worker,
-    )
+    check_engine(**vars(engine))
     what: dict[str, Any] = {
         "settings": Settings(**asdict(settings)),
         "env_arguments": made_with.arguments,

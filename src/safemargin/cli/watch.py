@@ -48,9 +48,9 @@ def simulate_oversight(
 
     Args:
         budget: the share of decisions that people can look at, e.g. 0.05; the answer is call_at
-        by: look at the share --budget (default 0.05) of decisions that this puts first, with lot
-            and regret itself beside it: margin, proxy, regret or stakes (`learn --target`), or the
-            name of any proxy
+        by: look at the share --budget (default 0.05) of decisions that this puts first, beside a
+            random choice (lot) and regret itself: margin, proxy, regret or stakes (`learn
+            --target`), or the name of any proxy
         fail: what counts as a failure: life-lost, terminated, setback (a negative reward),
             return<X, info:KEY (becomes true), or file.py:function, which gets an Episode and
             returns whether it failed, or at which steps (default: chosen from the study and shown)

@@ -20,7 +20,7 @@ COMPARE_EVERY = 2
 """States are compared every this many steps: a lookup costs a tenth of a step or more."""
 
 TRIAL_ROLLOUTS = 6
-"""Lookups go on for this many whole rollouts of each n before they have to pay off."""
+"""Lookups continue for this many whole rollouts of each n before they have to pay off."""
 
 MAX_STATES = 200_000
 """At most this many states of a moment are remembered."""

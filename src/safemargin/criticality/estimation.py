@@ -264,7 +264,7 @@ class MomentMeasurer:
             self.overhead += trial.steps
             if self._return(trial) != returns[number]:
                 raise self._hidden_state(
-                    f"a trial at step {self.step} of episode {self.episode.key} gives another "
+                    f"a trial at step {self.step} of episode {self.episode.key} has a different "
                     "return in an environment that other trials have not touched: the environment "
                     "hides state that only mistakes reach",
                     "run the doctor on it, and see register_state",
@@ -319,7 +319,7 @@ def true_criticality(
     """
     n_values = list(np.atleast_1d(n).tolist())
     if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
-        raise InvalidInput(f"n must be whole numbers from 1 on, got {n_values}")
+        raise InvalidInput(f"n must be whole numbers of at least 1, got {n_values}")
     given = Settings() if settings is None else settings
     settings = replace(given, n_values=tuple(sorted(set(n_values))))
     loaded = load_policy(policy, kind=scores)

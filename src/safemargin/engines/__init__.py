@@ -46,29 +46,29 @@ EngineName = Literal["local", "processes", "ray"]
 
 
 def check_engine(
-    name: EngineName | None = None,
+    engine: EngineName | None = None,
     *,
     workers: int | None = None,
     address: str | None = None,
     gpus_per_worker: float = 0.0,
 ) -> None:
     """Refuse options that no engine supports, before any work starts."""
-    if name is not None and name not in get_args(EngineName):
+    if engine is not None and engine not in get_args(EngineName):
         raise InvalidInput(
-            f"engine {name!r} is unknown; {did_you_mean(name, get_args(EngineName))}"
+            f"engine {engine!r} is unknown; {did_you_mean(engine, get_args(EngineName))}"
         )
-    if name == "local" and workers not in (None, 1):
+    if engine == "local" and workers not in (None, 1):
         raise InvalidInput(
             f"engine 'local' is one worker, got {workers}; leave engine or workers out"
         )
-    if name != "ray" and (address is not None or gpus_per_worker):
+    if engine != "ray" and (address is not None or gpus_per_worker):
         option = "gpus_per_worker" if address is None else "address"
-        raise InvalidInput(f"{option} is for engine 'ray', got engine {name or 'processes'!r}")
+        raise InvalidInput(f"{option} is for engine 'ray', got engine {engine or 'processes'!r}")
     if not gpus_per_worker >= 0 or (gpus_per_worker > 1 and gpus_per_worker % 1):
         raise InvalidInput(
             f"gpus_per_worker must be a part of one GPU or a whole number, got {gpus_per_worker:g}"
         )
-    if name == "ray":
+    if engine == "ray":
         importlib.import_module("safemargin.engines.ray")  # MissingExtra where there is no Ray
 
 

@@ -136,10 +136,10 @@ def prove(job: Job, *, driver: bool = False) -> Proof:
 def _check_identity(of_study: str, identity: str) -> None:
     if identity != of_study:
         raise EngineFault(
-            "this process runs another environment than the study: it behaves differently "
-            f"(its identity is {identity[:19]}…, that of the study {of_study[:19]}…); restore "
-            "the environment variables, the working folder and the files of when the study was "
-            "opened, or open it again"
+            "this process does not run the study's environment: it behaves differently (its "
+            f"identity is {identity[:19]}…, the study's is {of_study[:19]}…); restore the "
+            "environment variables, the working folder and the files as they were when the study "
+            "was opened, or open it again"
         )
 
 
@@ -193,7 +193,7 @@ def _described(part: str, step: int, here: Episode, there: Episode) -> str:
         )
     if part == "end":
         ends = [
-            f"{'goes on' if run.steps > step else run.ended} after {step} steps"
+            f"{'continues' if run.steps > step else run.ended} after {step} steps"
             for run in (there, here)
         ]
         return f"another environment: an episode {ends[0]}, here it {ends[1]}"

@@ -240,7 +240,7 @@ def _check_versions(node: str, found: Mapping[str, str] | str) -> None:
     differences = version_differences(versions_in_use(), found)
     if differences:
         raise EngineFault(
-            f"the Ray node {node} would give other results than this machine "
+            f"the Ray node {node} would give different results from this machine "
             f"({'; '.join(differences)}); install the same versions on all nodes"
         )
 

@@ -210,7 +210,7 @@ class Simulator(ABC):
                 return None
             mask = np.array(given, dtype=bool)
         except (Exception, SystemExit) as error:
-            if self.ended:  # it is not needed any more
+            if self.ended:  # it is no longer needed
                 return None
             text = f"raised {describe_error(error)}"
             raise self._fault("reading the action mask", text) from error

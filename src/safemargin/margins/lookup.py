@@ -28,8 +28,12 @@ from safemargin.margins.file import (
 )
 from safemargin.margins.learned.probe import Probe
 from safemargin.margins.natural_proxies import NaturalProxies
+from safemargin.policies.zoo import zoo_margins_path
 
 Above = Literal["zero", "nearest", "error"]
+
+ZOO = "zoo:"
+"""What stands before the name of a bundled agent."""
 
 
 class OutsideRange(UserWarning):
@@ -205,8 +209,10 @@ class Margins:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Margins:
-        """Load margins from a file that `save` wrote."""
-        return cls.from_dict(read_document(path), source=str(path))
+        """Load margins from a file that `save` wrote, or `zoo:NAME`: those of a bundled agent."""
+        bundled = str(path).startswith(ZOO)
+        file = zoo_margins_path(str(path).removeprefix(ZOO)) if bundled else path
+        return cls.from_dict(read_document(file), source=str(path))
 
 
 def _numbers(name: str, values: npt.ArrayLike) -> Floats:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.plain import plain_values
 from safemargin.core.records import Floats
 from safemargin.core.text import counted
 from safemargin.margins.bounds.sample import Booleans, Integers
@@ -50,16 +51,10 @@ class AttentionRow:
     """Share of the measured loss (n = call_at, natural moments) that fell into calls."""
 
 
-@dataclass(frozen=True)
-class Attention:
-    """What each threshold would have cost and caught in the episodes of a study."""
+@dataclass(frozen=True, kw_only=True)
+class Hindsight:
+    """What looking back on the episodes of a study rests on."""
 
-    rows: tuple[AttentionRow, ...]
-    budget: float | None
-    """Share of decisions that people can attend to."""
-    choices: tuple[AttentionRow | None, ...]
-    """For each tolerance: the highest threshold within the budget; None where even 1 exceeds it."""
-    tolerances: tuple[float, ...]
     fail: str
     """What counts as a failure."""
     why: str
@@ -70,14 +65,7 @@ class Attention:
     within: int
     """A call catches an event if it was open during this many decisions up to the event."""
     episodes: int
-    distinct_episodes: int
     decisions: int
-    held_out: bool
-    """Every episode was judged by margins fitted without it and without similar ones."""
-    proxy: str
-    confidence: float
-    method: str
-    estimand: Estimand
     notes: tuple[str, ...]
 
     @property
@@ -87,7 +75,27 @@ class Attention:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return asdict(self)
+        found: dict[str, Any] = plain_values(asdict(self))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Hindsight):
+    """What each threshold would have cost and caught in the episodes of a study."""
+
+    rows: tuple[AttentionRow, ...]
+    budget: float | None
+    """Share of decisions that people can attend to."""
+    choices: tuple[AttentionRow | None, ...]
+    """For each tolerance: the highest threshold within the budget; None where even 1 exceeds it."""
+    tolerances: tuple[float, ...]
+    distinct_episodes: int
+    held_out: bool
+    """Every episode was judged by margins fitted without it and without similar ones."""
+    proxy: str
+    confidence: float
+    method: str
+    estimand: Estimand
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,7 +51,7 @@ class Line:
     urgent: float = 0.0
     """When it was last as urgent as when the call began."""
     level: Urgency = HIGHEST
-    """How urgent it must be for the call to go on."""
+    """How urgent it must be for the call to continue."""
     decisions: int = 0
     """Decisions during the call."""
     acknowledged: bool = False

@@ -94,7 +94,7 @@ def _candidates(study: Study, episodes: Sequence[ProxyTrace]) -> Iterable[tuple[
         by_end.setdefault(trace.ended, []).append(trace.total_reward)
     others = by_end.get("truncated", []) + by_end.get("cut", [])
     if "terminated" in by_end and others and np.mean(by_end["terminated"]) < np.mean(others):
-        yield "terminated", "episodes that end on their own earn less than those that go on"
+        yield "terminated", "episodes that end on their own earn less than those that continue"
         return
     rewards = np.concatenate([study.store.rewards(trace.key) for trace in episodes])
     if 0 < (rewards < 0).mean() <= RARE:
@@ -186,7 +186,7 @@ def _from_info(study: Study, episodes: Sequence[ProxyTrace], key: str) -> dict[E
             env.reset(seed=lives[0].seed)
             for number, trace in enumerate(lives):
                 if number:
-                    env.reset()  # goes on with the next life of the same game
+                    env.reset()  # continues with the next life of the same game
                 rewards, actions = study.store.rewards(trace.key), study.store.actions(trace.key)
                 found[trace.key] = _rises(env, key, actions, rewards, trace, seen)
     if key not in seen:

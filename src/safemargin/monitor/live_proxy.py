@@ -50,7 +50,9 @@ class _Learned:
             self._history = History(self.probe.kind, agents)
         usable = np.isfinite(features).all(axis=1)
         usable &= np.isfinite(scores.reshape(agents, -1)).all(axis=1)
-        inputs = self._history.add(np.nan_to_num(scores), np.nan_to_num(features))
+        if not usable.all():
+            scores, features = np.nan_to_num(scores), np.nan_to_num(features)
+        inputs = self._history.add(scores, features)
         if inputs.shape[1] != self.probe.inputs:
             raise InvalidInput(
                 f"the learned proxy of these margins takes {self.probe.inputs} numbers at each "

@@ -119,6 +119,16 @@ def is_address(url: str, schemes: Collection[str]) -> bool:
         return False
 
 
+def post_json(
+    url: str, body: Mapping[str, Any], *, timeout: float, headers: Mapping[str, str] | None = None
+) -> None:
+    """Post a JSON document to an address, or raise."""
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    request = urllib.request.Request(url, json.dumps(body).encode(), sent, method="POST")
+    with urllib.request.urlopen(request, timeout=timeout):
+        pass
+
+
 class Webhook(Notifier):
     """Posts each event as JSON to an address."""
 
@@ -137,15 +147,13 @@ class Webhook(Notifier):
         if not is_address(url, ("http", "https")):
             raise InvalidInput(f"a webhook needs an http:// or https:// address, got {url!r}")
         self.url = url
-        self.headers = {"Content-Type": "application/json", **(headers or {})}
+        self.headers = headers
         self.extra = dict(extra or {})
         super().__init__(**options)
 
     def deliver(self, event: Event) -> None:
-        body = json.dumps({**self.extra, **event.to_dict()}).encode()
-        request = urllib.request.Request(self.url, data=body, headers=self.headers, method="POST")
-        with urllib.request.urlopen(request, timeout=self.timeout):
-            pass
+        body = {**self.extra, **event.to_dict()}
+        post_json(self.url, body, timeout=self.timeout, headers=self.headers)
 
 
 class Command(Notifier):

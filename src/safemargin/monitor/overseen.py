@@ -157,7 +157,7 @@ class Overseen(gym.Wrapper[Any, Any, Any, Any]):
             self._ask(observation, info, question.step + 1, float(reward))
         else:
             self._question = None
-            if not self._game_goes_on:  # while a game has lives left, it goes on for the monitor
+            if not self._game_goes_on:  # while a game has lives left, it continues for the monitor
                 self.monitor.end_episode()
                 self._end_call()
         return observation, reward, terminated, truncated, {**info, "oversight": oversight}

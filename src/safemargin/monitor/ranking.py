@@ -1,27 +1,24 @@
 """Oversight by a ranking: people look at the decisions that it puts first.
 
 Any number along the episodes can rank them: a proxy, the lowest margins, a learned ranking. Beside
-it stand lot, and regret itself, which nobody can know and which is measured at one moment of each
-episode.
+it stand `lot`, a random choice, and regret itself, which nobody can know and which is measured at
+one moment of each episode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from safemargin.core.plain import plain_values
 from safemargin.core.records import EpisodeKey, Floats
 from safemargin.core.seeding import plain_generator
-from safemargin.core.text import counted
 from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.sample import Booleans
 from safemargin.margins.learned.probe import RANKINGS, is_learned
 from safemargin.margins.methods import DEFAULT_METHOD
-from safemargin.monitor.attention import Caught, Tally, tally
+from safemargin.monitor.attention import Caught, Hindsight, Tally, tally
 from safemargin.monitor.failures import find_failures
 from safemargin.monitor.simulation import check_attention, hindsight_margins
 from safemargin.policies.proxies import single_values
@@ -66,32 +63,14 @@ class RankedRow:
         return self.failures.share.share * self.attention
 
 
-@dataclass(frozen=True)
-class RankedOversight:
-    """One ranking beside lot and regret itself."""
+@dataclass(frozen=True, kw_only=True)
+class RankedOversight(Hindsight):
+    """One ranking beside a random choice and regret itself."""
 
     rows: tuple[RankedRow, ...]
     by: str
     budget: float
-    fail: str
-    why: str
-    rate: float
-    agents: int
-    within: int
     fatigue: float | None
-    episodes: int
-    decisions: int
-    notes: tuple[str, ...]
-
-    @property
-    def agents_text(self) -> str:
-        """How many agents, for people: '1 agent' or '12 agents'."""
-        return counted(self.agents, "agent")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        found: dict[str, Any] = plain_values(asdict(self))
-        return found
 
 
 def rank_oversight(

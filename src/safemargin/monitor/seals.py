@@ -7,13 +7,12 @@ import hmac
 import json
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from safemargin.errors import AuditLogAltered, AuditLogError, InvalidInput
-from safemargin.monitor.notifications import is_address
+from safemargin.monitor.notifications import is_address, post_json
 from safemargin.study.signing import user_key
 
 if TYPE_CHECKING:
@@ -99,15 +98,12 @@ class Anchor:
             head = self._log.head()
             if head is None or head == self._known:
                 return
-            line = json.dumps({**head, "time": time.time()})
+            line = {**head, "time": time.time()}
             if self._is_address:
-                headers = {"Content-Type": "application/json"}
-                request = urllib.request.Request(self.target, line.encode(), headers)
-                with urllib.request.urlopen(request, timeout=ANCHOR_TIMEOUT):
-                    pass
+                post_json(self.target, line, timeout=ANCHOR_TIMEOUT)
             else:
                 with open(self.target, "a", encoding="utf-8") as file:
-                    file.write(line + "\n")
+                    file.write(json.dumps(line) + "\n")
         except Exception as error:  # noqa: BLE001  whatever it is, the fleet continues
             self.failed += 1
             self.last_error = f"{type(error).__name__}: {error}"

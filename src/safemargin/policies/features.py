@@ -62,11 +62,20 @@ def probe_inputs(
 ) -> npt.NDArray[np.float32]:
     """Return what a learned proxy sees at each moment, [moments, inputs]."""
     exact = np.asarray(scores, np.float64)
+    return _join(_plain(kind, exact[:, -1]), _summaries(kind, exact), hidden, parts)
+
+
+def _join(
+    scores: Floats,  # [moments, numbers]
+    series: Floats,  # [moments, WINDOW + 1, numbers] summaries of the scores, oldest first
+    hidden: npt.NDArray[np.float32],  # [moments, lags, width]
+    parts: Sequence[str] = PARTS,
+) -> npt.NDArray[np.float32]:
+    """Return the parts of the inputs side by side, [moments, inputs]."""
     now: dict[str, npt.NDArray[Any]] = {
-        "scores": _plain(kind, exact[:, -1]),
+        "scores": scores,
         "hidden": hidden.reshape(len(hidden), -1),
     }
-    series = _summaries(kind, exact)  # [moments, WINDOW + 1, numbers]
     now["history"] = np.concatenate(
         [series[:, -1], *(series[:, -1 - lag] for lag in LAGS[1:])]
         + [of(series, axis=1) for of in (np.mean, np.min, np.max)],
@@ -105,12 +114,12 @@ def _summaries(kind: ScoreKind, scores: Floats) -> Floats:
 
 
 class History:
-    """Keeps the last scores and hidden layers of live agents, from which a learned proxy is fed."""
+    """Keeps what a learned proxy looks back on: summaries of scores, and hidden layers."""
 
     def __init__(self, kind: ScoreKind, agents: int) -> None:
         self.kind = kind
         self._agents = agents
-        self._scores: npt.NDArray[np.float32] | None = None  # [agents, WINDOW + 1, …]
+        self._series: Floats | None = None  # [agents, WINDOW + 1, numbers]
         self._hidden: npt.NDArray[np.float32] | None = None  # [agents, max lag + 1, width]
         self._fresh = np.ones(agents, dtype=bool)
         """Marks the agents whose next step is the first of an episode, [agents]."""
@@ -121,16 +130,19 @@ class History:
         hidden: npt.NDArray[Any],  # [agents, width]
     ) -> npt.NDArray[np.float32]:
         """Remember one step's scores and hidden layers; return the inputs, [agents, inputs]."""
-        if self._scores is None or self._hidden is None:
-            self._scores = np.zeros((self._agents, WINDOW + 1, *scores.shape[1:]), np.float32)
+        exact = np.asarray(scores, np.float32).astype(np.float64)
+        summary = _summaries(self.kind, exact[:, None])[:, 0]
+        if self._series is None or self._hidden is None:
+            self._series = np.zeros((self._agents, WINDOW + 1, summary.shape[1]))
             self._hidden = np.zeros((self._agents, LAGS[-1] + 1, hidden.shape[1]), np.float32)
-        for kept, new in ((self._scores, scores), (self._hidden, hidden)):
+        for kept, new in ((self._series, summary), (self._hidden, hidden)):
             kept[:, :-1] = kept[:, 1:]
             kept[:, -1] = new
-            kept[self._fresh] = np.asarray(new, np.float32)[self._fresh, None]
+            if self._fresh.any():
+                kept[self._fresh] = kept[self._fresh, -1:]
         self._fresh[:] = False
         lagged = self._hidden[:, [LAGS[-1] - lag for lag in LAGS]]
-        return probe_inputs(self.kind, self._scores, lagged)
+        return _join(_plain(self.kind, exact), self._series, lagged)
 
     def forget(self, agents: Sequence[int]) -> None:
         """Clear the history of these agents: their next step is the first of an episode."""

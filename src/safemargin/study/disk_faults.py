@@ -31,7 +31,7 @@ def disk_faults(folder: Path) -> Iterator[None]:
 
 
 def damaged(folder: Path, what: str) -> StudyCorrupt:
-    """Return the error for a database that must not be used any more."""
+    """Return the error for a database that must no longer be used."""
     found = printable(" ".join(what.split()))
     return StudyCorrupt(
         f"the database of the study in {folder} is damaged ({found}); restore it from a copy, "

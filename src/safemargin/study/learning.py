@@ -21,7 +21,7 @@ from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.margins.learned.choosing import (
     Choice,
     choose,
-    farthest_of,
+    make_probe,
     mean_margin,
     telling_tolerances,
     values_for_fold,
@@ -231,22 +231,16 @@ def _store(store: Store, material: Material, choice: Choice, found: Learned | No
     if found is None:
         store.set_learned(None, {})
         return
-    farthest, false_alarms = farthest_of(choice.distances[material.natural])
     policy = store.meta("policy")
-    probe = Probe(
+    probe = make_probe(
+        choice.recipe,
+        choice.model,
+        choice.distances[material.natural],
         kind=policy["kind"],
         policy=policy["identity"],
         hidden_width=material.hidden_width,
-        view=choice.model.view,
-        networks=choice.model.networks[choice.recipe],
-        farthest=farthest,
-        about={
-            "model": choice.recipe.model,
-            "target": choice.recipe.target,
-            "moments": found.moments,
-            "labels": found.labels,
-            "outside_false_alarms": false_alarms,
-        },
+        moments=found.moments,
+        labels=found.labels,
     )
     own = material.own
     values = dict(zip(material.keys, choice.values[own].tolist(), strict=True))

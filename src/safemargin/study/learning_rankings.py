@@ -20,7 +20,7 @@ from safemargin.core.seeding import hashed_seed
 from safemargin.core.version import __version__
 from safemargin.engines import Engine, Job
 from safemargin.errors import InvalidInput, StudyIncomplete
-from safemargin.margins.learned.choosing import farthest_of
+from safemargin.margins.learned.choosing import make_probe
 from safemargin.margins.learned.crossfit import (
     FEWEST,
     FOLDS,
@@ -31,7 +31,7 @@ from safemargin.margins.learned.crossfit import (
     train,
 )
 from safemargin.margins.learned.models import Recipe
-from safemargin.margins.learned.probe import RANKINGS, Probe
+from safemargin.margins.learned.probe import RANKINGS
 from safemargin.margins.learned.ranking import Ranking, check_target
 from safemargin.policies.base import batch_of
 from safemargin.policies.value_signals import value_signals
@@ -180,16 +180,15 @@ def _store(
     recipe: Recipe,
     model: Fold,
 ) -> None:
-    farthest, false_alarms = farthest_of(fitted.distances[material.natural])
     about = {name: getattr(found, name) for name in ("target", "moments", "labels")}
-    probe = Probe(
+    probe = make_probe(
+        recipe,
+        model,
+        fitted.distances[material.natural],
         kind=store.meta("policy")["kind"],
         policy=store.meta("policy")["identity"],
         hidden_width=material.hidden_width,
-        view=model.view,
-        networks=model.networks[recipe],
-        farthest=farthest,
-        about={"model": recipe.model, **about, "outside_false_alarms": false_alarms},
+        **about,
     )
     own = material.own
     groups = zip(material.keys, material.lessons.groups[own].tolist(), strict=True)

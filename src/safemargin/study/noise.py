@@ -21,7 +21,7 @@ ENOUGH = 20
 SMALL = 0.05
 """A share of the bound that is not worth more trials."""
 HOPELESS = 0.9
-"""From this share of the variance on, how far moments really differ cannot be told."""
+"""From this share of the variance on, how far moments really differ is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Noise:
     of_bound: float
     """The share of the bound's distance from the typical loss that is noise."""
     times: float | None
-    """How many times as many trials would leave `SMALL` of the bound; None: cannot be told."""
+    """How many times as many trials would leave `SMALL` of the bound; None: unknown."""
 
 
 def measure_noise(store: Store, tuples: Tuples) -> Noise | None:

@@ -187,6 +187,6 @@ def earlier_lives(store: StoreReader, key: EpisodeKey) -> tuple[Array, ...]:
 
 
 def in_turn(*groups: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items of several groups in turn; those that hold more go on alone."""
+    """Yield the items of several groups in turn; the longer ones continue alone."""
     for items in itertools.zip_longest(*groups):
         yield from (item for item in items if item is not None)

@@ -96,7 +96,7 @@ def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
                 f"({'; '.join(differences)}); use the same, or collect into another folder"
             )
         recorded = store.meta("proxies")
-        # A study made before the proxies of critics existed goes on without them.
+        # A study made before the proxies of critics existed continues without them.
         known = [name for name in meta["proxies"] if name in recorded or name not in CRITIC_PROXIES]
         if known != recorded:
             raise StudyMismatch(

@@ -125,7 +125,9 @@ class StoreReader:
         try:
             return json.loads(rows[0][0]) if rows else None
         except (RecursionError, TypeError, ValueError):
-            raise damaged(self.folder, f"the entry {name!r} of its table meta is no JSON") from None
+            raise damaged(
+                self.folder, f"the entry {name!r} of its table meta is not JSON"
+            ) from None
 
     def settings(self) -> Settings:
         """Return the settings that the study was made with."""

@@ -59,7 +59,7 @@ class Status:
     seconds_left: float | None
     """With the workers of the last `collect`; None until a moment is measured for every n."""
     regret: RegretSummary | None
-    """Where the agent itself is wrong, at natural moments; None where that cannot be told."""
+    """Where the agent itself is wrong, at natural moments; None where that is unknown."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

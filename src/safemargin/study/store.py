@@ -118,7 +118,7 @@ class Store(StoreReader):
             if value is not None and not has_form(value, form):
                 raise damaged(self.folder, f"the entry {name!r} of its table meta is {value!r:.60}")
         if self.meta("selection_proxy") not in self.meta("proxies"):
-            raise damaged(self.folder, "its 'selection_proxy' is none of its proxies")
+            raise damaged(self.folder, "its 'selection_proxy' is not one of its proxies")
 
     def _check_rows(self) -> None:
         """Raise StudyCorrupt where rows are not as `schema` says."""

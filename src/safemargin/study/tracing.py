@@ -21,6 +21,7 @@ from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput
 from safemargin.margins.fitting import NoBound
 from safemargin.margins.methods import DEFAULT_METHOD
+from safemargin.policies.proxies import single_values
 from safemargin.study.gating import baseline_of
 from safemargin.study.planning import plan_study
 from safemargin.study.study import MakeEnvironment, Study
@@ -219,7 +220,6 @@ def _stage(
     with warnings.catch_warnings(action="ignore", category=NoBound):
         held = hold_out(of.sample(), method=DEFAULT_METHOD, confidence=confidence)
     span = float(of.n_values[-1])
-    proxies = of.proxies if of.proxies.ndim == 1 else of.proxies[:, 0]
     return Stage(
         name=name,
         study=of.source,
@@ -230,7 +230,7 @@ def _stage(
         critical=tuple(_known((each < call_at) * 1.0, games, 1.0) for each in affordable),
         granted=tuple(float(held.margins(each).mean()) for each in tolerances),
         proxy=of.proxy,
-        proxy_quality=_rank_correlation(proxies, largest[:, -1]),
+        proxy_quality=_rank_correlation(single_values(of.proxies), largest[:, -1]),
     )
 
 

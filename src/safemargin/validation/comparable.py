@@ -41,7 +41,7 @@ def refuse_incomparable(old: Baseline, new: Baseline, *, other_versions: bool) -
     if behaviour and not other_versions:
         raise StudyMismatch(
             f"{new.source} was made with other versions than {old.source} "
-            f"({'; '.join(behaviour)}); collect the baseline again, or compare all the same with "
+            f"({'; '.join(behaviour)}); collect the baseline again, or compare anyway with "
             "--other-versions"
         )
     return [f"other versions: {'; '.join(other.values())}"] if other else []

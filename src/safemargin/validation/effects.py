@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import Integers
 
 Verdict = Literal["better", "no difference", "no worse", "worse", "cannot tell"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-PASSES: tuple[Verdict, ...] = ("better", "no difference", "no worse")
 
 POWER = 0.8
 """The probability with which a forecast number of moments decides."""

@@ -157,8 +157,7 @@ async def _pulse(fleet: Fleet, plain: PlainAgents) -> None:
         if time.monotonic() - beat >= BEAT:
             beat = time.monotonic()
             for agent in fleet.agents:
-                if agent.link is not None:
-                    agent.link.send({"kind": "beat", "decisions": agent.track.count})
+                agent.tell({"kind": "beat", "decisions": agent.track.count})
             plain.sweep()
             fleet.journal.show_faults()
             with contextlib.suppress(SafemarginError):

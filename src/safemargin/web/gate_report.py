@@ -9,6 +9,7 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.core.text import readable
 from safemargin.core.version import __version__
+from safemargin.policies.proxies import single_values
 from safemargin.validation.baseline import Baseline
 from safemargin.validation.gate import GateResult
 from safemargin.validation.gate_files import (
@@ -148,8 +149,7 @@ def _worst(each: Baseline) -> Floats:
 
 
 def _proxies(each: Baseline) -> Floats:
-    values = each.proxies[each.natural]
-    return values if values.ndim == 1 else np.asarray(values[:, 0])
+    return single_values(each.proxies[each.natural])
 
 
 def _shares(each: Baseline, tolerance: float) -> list[float]:

@@ -19,8 +19,9 @@ from safemargin.margins.learned.crossfit import (
     train,
 )
 from safemargin.margins.learned.models import Recipe
-from safemargin.margins.learned.probe import predict
+from safemargin.margins.learned.probe import Probe, predict
 from safemargin.margins.methods import fit_sample
+from safemargin.policies.base import ScoreKind
 
 FALSE_ALARMS = 0.01
 """The share of natural moments that may wrongly count as unlike anything measured."""
@@ -144,3 +145,31 @@ def values_for_fold(
     coordinates, _ = choice.model.view(lessons.inputs[rest])
     values[rest] = predict(choice.model.networks[choice.recipe], coordinates)
     return values
+
+
+def make_probe(
+    recipe: Recipe,
+    model: Fold,
+    distances: Floats,  # of natural moments from models that have not seen them
+    *,
+    kind: ScoreKind,
+    policy: str,
+    hidden_width: int,
+    **about: object,
+) -> Probe:
+    """Return a trained model as it travels, with what counts as outside; `about` goes with it."""
+    farthest, false_alarms = farthest_of(distances)
+    return Probe(
+        kind=kind,
+        policy=policy,
+        hidden_width=hidden_width,
+        view=model.view,
+        networks=model.networks[recipe],
+        farthest=farthest,
+        about={
+            "model": recipe.model,
+            "target": recipe.target,
+            **about,
+            "outside_false_alarms": false_alarms,
+        },
+    )

@@ -1,7 +1,8 @@
 """The models behind learned proxies: ridge regression, and a small ensemble of networks.
 
 Both work on a few main directions of the inputs (`View`), and both predict a summary of the losses
-at a moment: their size on a log scale, where losses scatter to both sides, or the largest loss.
+at a moment: their size on a log scale, where losses scatter to both sides (that of the largest
+loss, or the mean over n, which also knows how early losses set in), or the largest loss.
 """
 
 from __future__ import annotations
@@ -25,13 +26,26 @@ HIDDEN = (64, 32)
 
 
 def log_size(losses: Floats) -> Floats:
-    """log(ε + max over n of |c_n|): how strongly losses scatter, to either side, [moments].
+    """log(ε + max over n of |c_n|): how strongly losses scatter, to either side, [moments]."""
+    return _log_sizes(losses)[:, -1]
+
+
+def mean_log_size(losses: Floats) -> Floats:
+    """The mean over n of log(ε + max over n' ≤ n of |c_n'|), [moments].
+
+    Of two moments with the same largest loss, the one where fewer mistakes reach it counts higher.
+    """
+    return np.asarray(_log_sizes(losses).mean(axis=1))
+
+
+def _log_sizes(losses: Floats) -> Floats:
+    """log(ε + the largest size so far), [moments, n].
 
     ε, a tenth of the median size of losses that are not 0, keeps the logarithm of 0 near the rest.
     """
-    size = np.abs(losses).max(axis=1)
-    some = size[size > 0]
-    return np.asarray(np.log(size + 0.1 * (np.median(some) if len(some) else 1.0)))
+    sizes = np.maximum.accumulate(np.abs(losses), axis=1)
+    some = sizes[:, -1][sizes[:, -1] > 0]
+    return np.asarray(np.log(sizes + 0.1 * (np.median(some) if len(some) else 1.0)))
 
 
 def largest_loss(losses: Floats) -> Floats:
@@ -41,6 +55,7 @@ def largest_loss(losses: Floats) -> Floats:
 
 TARGETS: dict[str, Callable[[Floats], Floats]] = {
     "log size": log_size,
+    "mean log size": mean_log_size,
     "largest loss": largest_loss,
 }
 

@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,9 @@ def refuse_ranking(proxy: str) -> None:
         )
 
 
+LEAST_REST = 1e-6
+"""A view with less than this across its axes, in units of its inputs' spread, holds rounding."""
+
 MOST_BYTES = 64 * 2**20
 """An array in a file that is larger than this is refused."""
 
@@ -53,6 +57,10 @@ class Layer:
 
     weights: Arrays  # [inputs, outputs]
     bias: Arrays  # [outputs]
+
+
+Stacks = list[list[Layer]]
+"""Networks of the same shape, each layer with their weights [networks, inputs, outputs]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +117,11 @@ class Probe:
     def __call__(self, inputs: npt.NDArray[Any]) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Return the value at each of [moments, inputs], and whether it is outside, [moments]."""
         coordinates, distance = self.view(inputs)
-        return predict(self.networks, coordinates), distance > self.farthest
+        return _run(self._stacks, coordinates), distance > self.farthest
+
+    @cached_property
+    def _stacks(self) -> Stacks:
+        return _stacked(self.networks)
 
     @property
     def inputs(self) -> int:
@@ -193,6 +205,8 @@ def _check_shapes(view: View, networks: Sequence[Sequence[Layer]]) -> None:
         raise InvalidInput(f"the arrays of the probe's view do not fit together: {shapes}")
     if (view.scale <= 0).any() or (view.spreads <= 0).any():
         raise InvalidInput("the probe's scales must be above 0")
+    if view.rest < 0 or 0 < view.rest < LEAST_REST:
+        raise InvalidInput(f"the rest of the probe's view must be 0, or {LEAST_REST} or more")
     if not networks:
         raise InvalidInput("the probe holds no network")
     for network in networks:
@@ -239,12 +253,34 @@ def _unpacked(entry: Any) -> Arrays:
 
 def predict(networks: Sequence[Sequence[Layer]], coordinates: Arrays) -> Floats:
     """Return the mean over networks of their only output, [moments]."""
-    total = np.zeros(len(coordinates))
+    return _run(_stacked(networks), coordinates)
+
+
+def _stacked(networks: Sequence[Sequence[Layer]]) -> Stacks:
+    """Put networks of the same shape together, so that they are computed at once."""
+    alike: dict[Any, list[Sequence[Layer]]] = {}
     for network in networks:
+        alike.setdefault(tuple(layer.weights.shape for layer in network), []).append(network)
+    return [
+        [
+            Layer(
+                np.stack([layer.weights for layer in layers]),
+                np.stack([layer.bias[None] for layer in layers]),
+            )
+            for layers in zip(*group, strict=True)
+        ]
+        for group in alike.values()
+    ]
+
+
+def _run(stacks: Stacks, coordinates: Arrays) -> Floats:
+    total, count = np.zeros(len(coordinates)), 0
+    for layers in stacks:
         rows = coordinates
-        for number, layer in enumerate(network):
-            rows = rows @ layer.weights + layer.bias
-            if number < len(network) - 1:
+        for number, layer in enumerate(layers):
+            rows = np.matmul(rows, layer.weights) + layer.bias  # [networks, moments, outputs]
+            if number < len(layers) - 1:
                 rows = np.maximum(rows, 0)
-        total += rows[:, 0]
-    return total / len(networks)
+        total += rows[..., 0].sum(axis=0, dtype=np.float64)
+        count += len(rows)
+    return total / count

@@ -30,3 +30,12 @@ def zoo_card(name: str) -> dict[str, Any]:
 def zoo_path(name: str) -> Path:
     """Return the path of a bundled agent's ONNX file."""
     return Path(str(files(__name__) / f"{zoo_card(name)['name']}.onnx"))
+
+
+def zoo_margins_path(name: str) -> Path:
+    """Return the path of the margins that come with a bundled agent."""
+    path = Path(str(files(__name__) / "margins" / f"{zoo_card(name)['name']}.json"))
+    if not path.exists():
+        known = [card["name"] for card in zoo_agents() if "margins" in card]
+        raise InvalidInput(f"no margins come with {name}; they come with {', '.join(known)}")
+    return path

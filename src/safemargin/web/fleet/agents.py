@@ -101,6 +101,11 @@ class Agent:
         scores = None if self.report is None else self.report.scores
         return None if scores is None else [v if v - v == 0 else None for v in scores]
 
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send the agent a message, if it is connected."""
+        if self.link is not None:
+            self.link.send(message)
+
     def action_name(self, action: Any) -> str | None:
         """Return the name of an action, if it has one."""
         index = action - self.hello.first_action if isinstance(action, int) else -1

@@ -26,7 +26,7 @@ class Answers:
     def acknowledge(self, person: Person, agent: Agent) -> None:
         """Show everybody that this person has seen the agent's call."""
         if not agent.calling:
-            raise InvalidInput(f"{agent.name} does not call any more")
+            raise InvalidInput(f"{agent.name} is no longer calling")
         if agent.seen_by:
             raise InvalidInput(f"{agent.seen_by} has seen this call of {agent.name} already")
         self.journal.record("acknowledged", agent, person=person.name, must=True)

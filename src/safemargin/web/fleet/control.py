@@ -50,11 +50,8 @@ class Control:
         record("taken", agent, person=person.name, must=True, picture=agent.picture, **details)
         if holder is not None:
             self.journal.notify(holder, f"{person.name} took {agent.name} from you.")
-        agent.holder, agent.held_since = person, self.journal.clock()
         agent.stop_due = agent.stopped = ""
-        if agent.link is not None:
-            agent.link.send({"kind": "taken", "by": person.name})
-        self.pace_pictures()
+        self._give(agent, person)
 
     def act(self, person: Person, agent: Agent, episode: int, step: int, action: Any) -> None:
         """Answer the decision that waits with a person's action; None: the agent's own."""
@@ -65,7 +62,7 @@ class Control:
             raise InvalidInput(f"too late: {agent.name} does not wait for this action; not done")
         action = read_action(action, agent.hello, agent.actions)
         if agent.link is None or not agent.link.takes():
-            raise InvalidInput(f"too late: {agent.name} cannot be reached any more; not done")
+            raise InvalidInput(f"too late: {agent.name} can no longer be reached; not done")
         taken = report.proposed if action is None else action
         details = situation(agent) | {
             "action": taken,
@@ -94,9 +91,11 @@ class Control:
             "why": f"to {other.name}",
         }
         self.journal.record("handed-over", agent, person=person.name, must=True, **details)
-        agent.holder, agent.held_since = other, self.journal.clock()
-        if agent.link is not None:
-            agent.link.send({"kind": "taken", "by": other.name})
+        self._give(agent, other)
+
+    def _give(self, agent: Agent, person: Person) -> None:
+        agent.holder, agent.held_since = person, self.journal.clock()
+        agent.tell({"kind": "taken", "by": person.name})
         self.pace_pictures()
 
     def dismiss(self, person: Person, agent: Agent) -> None:
@@ -116,8 +115,7 @@ class Control:
         holder = None if agent.holder is None else agent.holder.name
         self.journal.record("handed-back", agent, person=holder, why=why)
         agent.holder, agent.waiting = None, False
-        if agent.link is not None:
-            agent.link.send({"kind": "free"})
+        agent.tell({"kind": "free"})
         self.pace_pictures()
 
     def welcome_back(self, person: Person) -> None:

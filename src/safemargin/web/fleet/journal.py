@@ -99,7 +99,7 @@ class Journal:
             self.news.entries.append(entry.to_dict())
 
     def end_call(self, agent: Agent, why: str) -> None:
-        """Note that the agent calls no longer."""
+        """Record that the agent is no longer calling."""
         if agent.calling:
             agent.calling, agent.cause, agent.seen_by = False, "", ""
             self.record("release", agent, why=why)

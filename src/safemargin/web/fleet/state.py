@@ -182,8 +182,8 @@ class Fleet:
             self._changed(agent)
         if agent.waiting:
             self._show_at_once(agent)
-        if report.waits and not held and agent.link is not None:
-            agent.link.send({"kind": "free"})  # it asked before it heard that it is free
+        if report.waits and not held:
+            agent.tell({"kind": "free"})  # it asked before it heard that it is free
 
     def see(self, agent: Agent, step: int, picture: bytes) -> None:
         """Take in a picture of what the agent sees."""
@@ -257,8 +257,7 @@ class Fleet:
                 agent.pictured_call, picture = agent.called_since, agent.picture
             cause = None if call.cause == "margin" else call.cause
             self._record("call", agent, picture=picture, cause=cause, **situation(agent))
-            if agent.link is not None:
-                agent.link.send({"kind": "called", "why": report.why})
+            agent.tell({"kind": "called", "why": report.why})
 
     def _show_at_once(self, agent: Agent) -> None:
         """Send what a person acts upon now, instead of with the next round."""

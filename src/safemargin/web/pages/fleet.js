@@ -101,13 +101,14 @@ function showAway() {
 function showReached() {
   const { log_fault: log, notify_fault: notify } = view.about;
   const faults = [
-    view.about.floods && !view.about.budget && `These agents call more than anybody can answer: ${view.about.forecast}. Start with --budget 20/hour.`,
     log && `The log cannot be written: ${log}`,
     notify && `People away from this page are not notified of calls: ${notify}. The server's output says why.`,
   ].filter(Boolean);
   document.body.classList.remove("away");
   byId("away").hidden = !faults.length;
   byId("away").textContent = faults.join(" ");
+  byId("flood").hidden = !view.about.floods || Boolean(view.about.budget);
+  byId("flood").textContent = `These agents call more than anybody can answer: ${view.about.forecast}. Start with --budget 20/hour.`;
 }
 
 // A server or network that stalls closes no connection; only its silence shows it.
