@@ -1,7 +1,7 @@
 """Build reproduction/README.md and its figures from the stored studies: make reproduce.
 
 Nothing is simulated. The page's text is in page.md; {{double braces}} there are filled in by the
-function of that name in tables.py, supervision.py, regret.py or figures.py.
+function of that name in one of MODULES.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 
 import figures
+import lander_tables
 import regret
 import supervision
 import tables
 from stored import Refused, stored_studies
 
 HERE = Path(__file__).parent
-MODULES = (tables, supervision, regret, figures)
+MODULES = (tables, supervision, regret, lander_tables, figures)
 NOTE = "<!-- Built by `make reproduce` from page.md and studies/. Do not edit. -->\n\n"
 
 

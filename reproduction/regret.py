@@ -79,7 +79,7 @@ def gather(folder: Path, target: Path) -> None:
                 )
             columns["proxy" if name == study.default_proxy else name] = values
         content = {
-            "environment": study.environment["name"],
+            "environment": study.environment["name"].rsplit("/", 1)[-1],  # without the folder
             "settings": {"gamma": study.settings.gamma, "horizon": study.settings.horizon},
             "columns": {name: [float(f"{value:.6g}") for value in values.tolist()]
                         for name, values in columns.items()},

@@ -70,7 +70,7 @@ def ray_cluster() -> Iterator[str]:
         pytest.fail("Ray did not start: " + "".join(said))
     yield address
     head.terminate()
-    head.communicate(timeout=30)
+    head.communicate(timeout=600)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(head.pid, signal.SIGKILL)
 

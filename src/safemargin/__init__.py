@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from safemargin.core.records import Moment as Moment
     from safemargin.core.records import Tuples as Tuples
     from safemargin.core.settings import Settings as Settings
-    from safemargin.criticality.estimation import true_criticality as true_criticality
+    from safemargin.criticality.one_moment import true_criticality as true_criticality
     from safemargin.environments.doctor import Diagnosis as Diagnosis
     from safemargin.environments.doctor import examine as examine
     from safemargin.environments.objects import register_state as register_state

@@ -337,7 +337,7 @@ def test_bad_usage_is_one_sentence_and_status_two(
 COMMANDS = {
     *["doctor", "collect", "status", "fit", "margin", "validate", "compare", "plot", "export"],
     *["report", "explore", "highlights", "simulate-oversight", "watch", "audit", "reproduce"],
-    *["zoo", "demo", "learn", "gate", "trace", "completion"],
+    *["zoo", "demo", "learn", "gate", "trace", "completion", "fidelity"],
 }
 
 
@@ -374,7 +374,11 @@ def test_the_tab_key_completes_in_bash(run: Any, tmp_path: Path) -> None:
     status, script, _ = run("completion", "bash")
     assert status == 0
     (tmp_path / "script").write_text(script)
-    for words, found in (("fi", "fit"), ("fit x --toler", "--tolerance"), ("ex", "explore export")):
+    for words, found in (
+        ("fi", "fidelity fit"),
+        ("fit x --toler", "--tolerance"),
+        ("ex", "explore export"),
+    ):
         typed = f"COMP_WORDS=(safemargin {words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))"
         code = f"source {tmp_path}/script; {typed}; _safemargin; echo ${{COMPREPLY[@]}}"
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60)
@@ -408,6 +412,42 @@ def test_settings_may_be_negative(run: Any, tmp_path: Path) -> None:
     )
     assert status == 0, err
     assert json.loads(out)["settings"]["smallest_loss"] == -3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--n", "4,2"], "--n must be increasing whole numbers, starting at 1 or above, got [4"),
+        (["--trials", "0"], "--trials must be at least 2, got 0"),
+        (
+            ["--trial-plan", "paper", "--trials", "9"],
+            "--trials has a meaning only with --trial-plan fixed, not 'paper'",
+        ),
+        (
+            ["--min-trials", "3"],
+            "--min-trials has no meaning with --trial-plan fixed; set --trials, or take "
+            "--trial-plan paper",
+        ),
+        (["--epsilon", "0.1"], "--epsilon has a meaning only with --action-choice epsilon-greedy"),
+        (["--gamma", "0.5", "--n", "64"], "7 steps that --gamma and --horizon-error give; take"),
+    ],
+)
+def test_wrong_settings_are_named_as_options(
+    run: Any, tmp_path: Path, words: list[str], said: str
+) -> None:
+    status, _, err = run("collect", ENVIRONMENT, POLICY, "-o", tmp_path / "new", *words)
+    assert status == 2
+    assert err.startswith("safemargin: ")
+    assert said in err
+    assert "settings" not in err
+
+
+def test_a_smaller_number_later_takes_nothing_away(run: Any, study: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(study, tmp_path / "study")
+    status, out, err = run(*collect(path, "--natural", "5", "--spread", "12"))
+    assert status == 0, err
+    assert "natural      14 of 14 moments measured for every n" in out
+    assert "left         nothing" in out
 
 
 def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import shutil
 import signal
 import socket
@@ -356,6 +357,21 @@ def test_people_who_cannot_be_told(tmp_path: Path) -> None:
         (["P", "M", "--wait", "-1"], "--wait must be 0 to 3600 s"),
         (["P", "M", "--seed", "-1"], "--seed must be at least 0"),
         (["P", "M", "--env-arg", "x=1"], "--env-arg gives arguments to the environment of --env"),
+        (
+            ["--remote", "--budget", "20"],
+            "got '20', which is above 1; 20 calls an hour are 20/hour",
+        ),
+        (["--remote", "--budget", "20/day"], "0.05 (a share of decisions) or 20/hour (calls an"),
+        (["--remote", "--budget", "0/hour"], "the budget must be above 0"),
+        (["--remote", "--budget", "1/hour", "--looks", "1/hour"], "1/hour cannot be kept: random"),
+        (["--remote", "--budget", "1/hour", "--looks", "0.1"], "must have the unit of the budget"),
+        (
+            ["--remote", "--budget", "0.1", "--call-at", "2"],
+            "adapts to the budget; leave --call-at",
+        ),
+        (["--remote", "--looks", "1/hour"], "random looks are a part of a budget; give one, like"),
+        (["--remote", "--call-length", "-1"], "length and gap must be at least 0 s, got -1.0 and"),
+        (["--remote", "--stuck-after", "-1"], "--stuck-after must be at least 0 s, got -1.0"),
         (["--remote", "--webhook", "x"], "a webhook needs an http:// or https:// address"),
         (["--remote", "--webhook", "http://[x"], "a webhook needs an http:// or https:// address"),
         (["--remote", "--webhook", "http://x:99999"], "a webhook needs an http:// or https://"),
@@ -400,6 +416,42 @@ def test_margins_of_another_policy_or_environment(
     nameless.write_text(json.dumps(told))
     assert main(["watch", policy[0], str(nameless), *policy[2:], *log]) == 2
     assert "name it with --env" in capsys.readouterr().err
+
+
+def test_a_budget_that_so_few_agents_cannot_spend(
+    margins_file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    policy = [f"{WORLDS}:always_first", str(margins_file), "--scores", "logits"]
+    policy += ["--env", f"{WORLDS}:make_drawn", "--log", str(tmp_path / "watch.db")]
+    assert main(["watch", *policy, "--agents", "2", "--budget", "5000/hour"]) == 2
+    assert (
+        "a budget of 5000/hour cannot be spent: with calls of at least 3 s and 2 s between them, 2 "
+        "agents make at most 1,440 an hour"
+    ) in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "told", "floods"),
+    [
+        ([], r"note: expect about .* calls an hour.* \([\d,]+ decisions rehearsed by one agent\)\. "
+             "Nobody can answer that: with --budget 20/hour", True),
+        (["--budget", "20/hour"], "note: expect about 20 calls an hour of 3.7 s, at least 2.06 % "
+             "of one person's time", False),
+    ],
+)  # fmt: skip
+def test_what_to_expect_is_said_before_it_starts(
+    margins_file: Path, tmp_path: Path, options: list[str], told: str, floods: bool
+) -> None:
+    policy = [f"{WORLDS}:always_first", str(margins_file), "--scores", "logits"]
+    policy += ["--env", f"{WORLDS}:make_drawn", "--agents", "2", "--tolerance", "0"]
+    kept = tmp_path / "said"
+    with kept.open("w") as errors, running(tmp_path, *policy, *options, stderr=errors) as server:
+        with Person(server.address, "Ann") as ann:
+            assert ann.fleet["about"]["floods"] is floods
+            assert ("budget" in ann.fleet["about"]) is bool(options)
+        server.stop()
+    assert re.search(told, kept.read_text())
 
 
 def test_two_servers_do_not_share_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,6 +50,7 @@ def truth(step: int, n: int, gamma: float) -> float:
     return float(fined * (PENALTY) * gamma ** (DUE - 1 - step))
 
 
+@pytest.mark.filterwarnings("ignore::safemargin.criticality.estimation.DiagnosisCorrected")
 @pytest.mark.parametrize("seed", range(20))
 def test_a_single_moment_is_measured_right(seed: int) -> None:
     settings = sm.Settings(trial_plan="fixed", trials=64, seed=seed)

@@ -12,6 +12,7 @@ from helpers.late import Alarmed, Late, right
 import safemargin as sm
 from safemargin.core.records import EpisodeKey
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput
@@ -129,7 +130,8 @@ def test_randomness_is_seen_in_trials_that_follow_others() -> None:
 @pytest.mark.parametrize("loud", [True, False])
 def test_hidden_state_leads_to_replay(loud: bool) -> None:
     world = Alarmed(loud=loud)
-    found = measure(world, 9, [1, 2, 4])
+    with pytest.warns(DiagnosisCorrected, match="hides state .* measured again by replay"):
+        found = measure(world, 9, [1, 2, 4])
     assert all(estimate.exact for estimate in found)
     assert_right(world, 9, found)
     assert measure(world, 9, [1, 2, 4], way="replay") == found
@@ -137,6 +139,7 @@ def test_hidden_state_leads_to_replay(loud: bool) -> None:
         measure(world, 9, [1, 2, 4], way="snapshot")
 
 
+@pytest.mark.filterwarnings("ignore::safemargin.criticality.estimation.DiagnosisCorrected")
 def test_replay_is_the_last_resort() -> None:
     class Unsteady(Late):
         """Counts its resets, and shows it late."""

@@ -274,7 +274,7 @@ def test_workers_leave_when_the_driver_is_killed(
 
 
 def wait_for_the_end_of(pids: list[int]) -> None:
-    wait_until(lambda: not any(map(_alive, pids)), "a worker outlived its engine", seconds=60)
+    wait_until(lambda: not any(map(_alive, pids)), "a worker outlived its engine")
 
 
 def _alive(pid: int) -> bool:

@@ -107,6 +107,7 @@ def test_a_function_that_can_be_found_has_a_text(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("robots.py", "environment 'robots.py' is a file; name the function in it that makes the"),
         ("CartPol-v1", "environment 'CartPol-v1' is unknown; did you mean 'CartPole-v1'"),
         ("NoSuchThing-v3", "environment 'NoSuchThing-v3' is unknown"),
         ("NoSpace/Thing-v3", "environment 'NoSpace/Thing-v3' is unknown"),
@@ -159,7 +160,9 @@ def test_vector_and_multi_agent_environments_are_refused_by_name(given: str, mes
         EnvironmentSpec.parse(env if given == "object" else lambda: env).make()
     with pytest.raises(InvalidInput, match=message):
         sm.true_criticality(env, lambda observations: observations, step=0, n=1, scores="q")
-    with pytest.raises(InvalidInput, match=r"expected a gymnasium\.Env, got builtins\.function"):
+    with pytest.raises(
+        InvalidInput, match=r"expected a gymnasium\.Env, got builtins\.function; give"
+    ):
         sm.true_criticality(
             local_factory, lambda observations: observations, step=0, n=1, scores="q"
         )

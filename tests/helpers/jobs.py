@@ -61,7 +61,7 @@ def worker_pids(engine: Any) -> list[int]:
     return pids
 
 
-def wait_until(condition: Callable[[], object], otherwise: str, *, seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], object], otherwise: str, *, seconds: float = 600) -> None:
     """Wait for a condition; fail with `otherwise` if it does not come true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -97,7 +97,7 @@ class Kill:
                             continue
                         with file:
                             file.write(f"{os.getpid()}\n")
-                        threading.Event().wait(120)
+                        threading.Event().wait(600)
                         raise RuntimeError("nobody killed this worker")
                 return super().step(action)
 
@@ -112,7 +112,6 @@ class Kill:
             wait_until(
                 lambda report=report: report.exists() and report.read_text().endswith("\n"),
                 "no worker came to where it is to be killed",
-                seconds=600,
             )
             pid = int(report.read_text())
             os.kill(pid, signal.SIGKILL)
@@ -120,7 +119,7 @@ class Kill:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._thread.join(10)
+            self._thread.join(600)
             assert len(self._killed) == len(self.reports)
 
 
@@ -138,7 +137,7 @@ class Gated(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, **given: Any) -> Any:
         folder = Path(self.folder)
         if estimates_in(folder / "study") >= ENOUGH:
-            wait_until((folder / "open").exists, "nobody opened the gate", seconds=600)
+            wait_until((folder / "open").exists, "nobody opened the gate")
         return self.env.reset(**given)
 
 

@@ -83,6 +83,13 @@ def always_first(observations: np.ndarray) -> np.ndarray:
     return np.stack([sure, np.zeros_like(sure)], axis=1).astype(np.float32)
 
 
+def careless(observations: np.ndarray) -> np.ndarray:
+    """Scores of a policy that prefers action 1 more often than `always_first` does."""
+    scores = always_first(observations)
+    scores[:, 1] += 0.9
+    return scores
+
+
 def exact_criticality(
     transitions: Transitions,
     *,
@@ -320,3 +327,65 @@ class WrongRoad(RiskyRoad):
 
 def make_wrong_road() -> WrongRoad:
     return WrongRoad()
+
+
+def swerving(length: int = 60, *, slip: float = 0.0) -> Transitions:
+    """Pays 1 for the action that fits the state: 0 in even ones, 1 in odd ones; walks on anyway.
+
+    With `slip`, the walk ends with that probability after each step, whatever is done.
+    """
+    table: Transitions = []
+    for state in range(length):
+        last = state == length - 1
+        rows = []
+        for action in (0, 1):
+            pay = float(action == state % 2)
+            onward = Outcome(1 - slip, min(state + 1, length - 1), pay, ends=last)
+            rows.append([onward, Outcome(slip, state, pay, ends=True)] if slip else [onward])
+        table.append(rows)
+    return table
+
+
+def swerve(observations: np.ndarray) -> np.ndarray:
+    """Scores of the policy that always takes the action that fits in `swerving`, surer later."""
+    states = np.arange(observations.shape[1], dtype=np.float32)
+    odd, sure = observations @ (states % 2), 1 + observations @ states
+    return np.stack([(1 - odd) * sure, odd * sure], axis=1).astype(np.float32)
+
+
+def wrong_way(observations: np.ndarray) -> np.ndarray:
+    """Scores of the policy that never takes the action that fits in `swerving`."""
+    return -swerve(observations)
+
+
+wrong_way.kind = "logits"  # type: ignore[attr-defined]
+
+
+def opposite(generator: np.random.Generator, action: int, history: Any) -> int:
+    """Take the action that the agent did not mean to take."""
+    return 1 - action
+
+
+opposite.draws = False  # type: ignore[attr-defined]
+
+
+def coin(generator: np.random.Generator, action: int, history: Any) -> int:
+    """Take either of two actions with even odds."""
+    return int(generator.random() < 0.5)
+
+
+def make_swerving() -> gym.Env[Any, Any]:
+    return TableWorld(swerving(60), starts=5)
+
+
+class Costly(gym.Wrapper[Any, Any, Any, Any]):
+    """A table world whose action 1 costs 2 and uses up 3 of a budget, as its info says."""
+
+    def step(self, action: int) -> Any:
+        *before, info = self.env.step(action)
+        told = {"cost": 2.0 * int(action), "budget": np.array([-3 * int(action)]), "name": "costly"}
+        return *before, {**info, **told}
+
+
+def make_costly() -> gym.Env[Any, Any]:
+    return Costly(TableWorld(swerving(60), starts=5))

@@ -405,7 +405,7 @@ def test_foreign_and_damaged_documents(tmp_path: Path, document: Any, text: str)
 def test_files_that_are_not_json_at_all(tmp_path: Path) -> None:
     with pytest.raises(MarginsFileError, match=r"none.json does not exist; fit first"):
         Margins.load(tmp_path / "none.json")
-    with pytest.raises(MarginsFileError, match="cannot be read: Is a directory"):
+    with pytest.raises(MarginsFileError, match="cannot be read: Is a directory; name the"):
         Margins.load(tmp_path)
     for content in (b"", b"\x89PNG\r\n\xff\xfe", b"[" * 100_000, b"9" * 5000, b"NaN"):
         path = tmp_path / "odd.json"

@@ -131,6 +131,31 @@ def test_tampering_behind_the_triggers_is_found(
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("statements", "status", "said"),
+    [
+        ("DELETE FROM about", 2, "does not say what it is"),
+        ("DROP TABLE about; CREATE TABLE about (format)", 2, "does not say what it is"),
+        ("ALTER TABLE about DROP COLUMN key", 2, "has the format"),
+        ("UPDATE entries SET kind = x'fffe' WHERE id = 3", 1, "entry 3 was altered"),
+        ("UPDATE entries SET picture = 'text' WHERE id = 3", 1, "entry 3 was altered"),
+        ("UPDATE entries SET digest = 'text' WHERE id = 5", 1, "entry 5 was altered"),
+        ("UPDATE about SET key = NULL", 1, "entry 1 is sealed, and the log no longer says with"),
+    ],
+)
+def test_an_altered_log_is_one_sentence(
+    path: Path, capsys: pytest.CaptureFixture[str], statements: str, status: int, said: str
+) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for name in ("change", "vanish"):
+            connection.execute(f"DROP TRIGGER entries_never_{name}")
+        connection.executescript(statements)
+    assert main(["audit", str(path)]) == status
+    complaint = capsys.readouterr().err
+    assert said in complaint
+    assert complaint.count("\n") == 1
+
+
 # -- seals ---------------------------------------------------------------------------------------
 
 
@@ -267,7 +292,7 @@ def test_an_anchor_finds_what_was_cut_off_and_what_your_own_key_wrote(
     )
 
 
-@pytest.mark.parametrize("line", ["hello", "[]", '{"log": "00", "entry": true, "digest": ""}'])
+@pytest.mark.parametrize("line", ["hello", "[]", "[" * 99_999, '{"log": "00", "entry": true}'])
 def test_a_file_that_holds_no_anchors(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from helpers.luck import GAMMA, STEPS, Luck, first
 from helpers.margins import margins, own_margins
 from helpers.worlds import Lives, TableWorld, always_first, chain, make_branching
 
@@ -198,7 +199,29 @@ def test_a_lookahead_returns_to_where_it_was() -> None:
         assert env.unwrapped.np_random.bit_generator.state == generator
 
 
+def test_a_lookahead_under_jitter_is_not_misled_by_luck() -> None:
+    """Action 1 is worth 1 more whatever happens; the best of three futures is mostly luck."""
+    env = Luck(1.0, 60.0)
+    decision = watch().step(np.array([2.0, 0.0]))
+    chosen = {}
+    for jitter in (0.0, 0.2):
+        look = Lookahead(
+            first, kind="logits", steps=STEPS, gamma=GAMMA, trials=32 if jitter else 1,
+            jitter=jitter,
+        )  # fmt: skip
+        chosen[jitter] = []
+        for seed in range(12):
+            observation, _ = env.reset(seed=seed)
+            scores = first(observation[None])[0]
+            chosen[jitter].append(int(look(observation, scores, decision, env)))
+            assert env.taken == ()  # it is where it was
+    assert chosen[0.2].count(1) >= 11
+    assert chosen[0.0].count(1) <= 9
+
+
 def test_invalid_lookaheads_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="a probability from 0 to below 1, got 1"):
+        Lookahead(always_first, kind="logits", jitter=1.0)
     with pytest.raises(InvalidInput, match="at least 1 step and 1 trial, got 0 and 1"):
         Lookahead(always_first, kind="logits", steps=0)
     look = Lookahead(always_first, kind="logits")

@@ -15,7 +15,7 @@ import safemargin as sm
 from safemargin.cli import main
 from safemargin.core.records import EpisodeKey
 from safemargin.errors import InvalidInput, StudyIncomplete
-from safemargin.monitor.ranking import looks, rank_oversight, reviewed_well
+from safemargin.monitor.ranking import calls, looks, rank_oversight, reviewed_well
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,9 @@ def test_every_ranking_by_name(wrong: Path) -> None:
             rank_oversight(study, "regrets")
         with pytest.raises(InvalidInput, match="fatigue is a number of calls an hour above 0"):
             rank_oversight(study, "proxy", fatigue=0)
-        with pytest.raises(InvalidInput, match="budget is a share of decisions between 0 and 1"):
+        with pytest.raises(
+            InvalidInput, match=r"the budget must be like 0.05 .*; 2 calls an hour are 2/hour"
+        ):
             rank_oversight(study, "proxy", budget=2)
 
 
@@ -128,3 +130,43 @@ def test_without_regret_there_is_no_share_of_it(tmp_path: Path) -> None:
         found = rank_oversight(study, "proxy")
     assert [row.regret for row in found.rows] == [None, None]
     assert any("no share of regret: regret and stakes compare" in note for note in found.notes)
+
+
+def test_calls_are_the_highest_values_and_near_ones_are_one() -> None:
+    keys = [EpisodeKey("natural", index) for index in range(2)]
+    along = {keys[0]: np.zeros(30), keys[1]: np.zeros(20)}
+    along[keys[0]][[4, 12, 20]] = 9, 8, 6
+    along[keys[0]][8] = 5  # nearer than five decisions to both 4 and 12: one call
+    along[keys[1]][[0, 19, 10]] = 7, 4, 3  # a fifth call would begin at 10
+    assert np.flatnonzero(calls(along, 1, 5)[keys[0]]).tolist() == [4, 5, 6, 7, 8]
+    two = calls(along, 2, 5)  # the third call begins before 8 joins the first two
+    assert np.flatnonzero(two[keys[0]]).tolist() == [*range(4, 9), *range(12, 17)]
+    assert not two[keys[1]].any()
+    four = calls(along, 4, 5)
+    assert np.flatnonzero(four[keys[0]]).tolist() == [*range(4, 17), *range(20, 25)]
+    assert np.flatnonzero(four[keys[1]]).tolist() == [*range(5), 19]
+
+
+def test_a_budget_of_calls_an_hour_is_kept(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sm.Study.open(wrong) as study:
+        found = rank_oversight(study, "regret", budget="60/hour", rate=1, agents=2)
+        ranked, lot, oracle = found.rows
+        for row in (ranked, lot):
+            assert row.calls_per_hour is not None
+            assert 48 < row.calls_per_hour <= 60
+        assert ranked.regret is not None
+        assert oracle.regret is not None
+        assert oracle.regret.share == ranked.regret.share == ranked.looked
+        with pytest.raises(InvalidInput, match=r"1/hour cannot be judged by this study: its epi"):
+            rank_oversight(study, "regret", budget="1/hour", agents=12)
+        for bad, text in (
+            ("0", "must be above 0, got 0: nobody"),
+            ("20/day", "or 20/hour .*, got"),
+        ):
+            with pytest.raises(InvalidInput, match=text):
+                rank_oversight(study, "regret", budget=bad)
+    command = ["simulate-oversight", str(wrong), "--budget", "60/hour", "--rate", "1"]
+    assert main([*command, "--by", "regret"]) == 0
+    assert "Looking at 60 calls an hour, of 3 s or more" in capsys.readouterr().out
+    assert main([*command, "--by", "proxy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["budget"] == "60/hour"

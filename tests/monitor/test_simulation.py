@@ -17,6 +17,7 @@ from helpers.studies import damaged, select
 
 import safemargin as sm
 from safemargin.cli import main
+from safemargin.core.budget import Budget
 from safemargin.errors import InvalidInput
 from safemargin.monitor.attention import PastEpisode, attention_row, calling, within_budget
 from safemargin.monitor.attention_plot import attention_figure
@@ -65,8 +66,10 @@ def test_a_row_by_hand() -> None:
     silent = attention_row([past_episode([4, 4])], 0, 0.5, (1, 2), 0, 2, 3600.0, 1)
     assert silent.failures is silent.lead is silent.measured_loss is None
     assert silent.mean_length is None
-    assert within_budget([row], 0.5, 0.3) is None
-    assert within_budget([row], 0.5, 0.4) is row
+    assert within_budget([row], 0.5, Budget(0.3, "share")) is None
+    assert within_budget([row], 0.5, Budget(0.4, "share")) is row
+    assert within_budget([row], 0.5, Budget(1_799, "hour")) is None
+    assert within_budget([row], 0.5, Budget(1_800, "hour")) is row
     assert within_budget([row], 0.5, None) is None
 
 
@@ -149,9 +152,13 @@ def test_the_command(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 6
     strict = [*command[:-1], "0", "--budget", "0.0001"]
     assert main(strict) == 1
-    assert "no threshold keeps within 0.0001 of decisions" in capsys.readouterr().err
+    assert "no threshold keeps within 0.0001 of all decisions" in capsys.readouterr().err
+    assert main([*command, "--budget", "1/hour"]) == 1
+    assert "no threshold keeps within 1 call an hour" in capsys.readouterr().err
+    assert main([*command, "--budget", "99999/hour", "-o", str(picture)]) == 0
+    assert "budget 99999/hour, tolerance 5: call_at=4" in capsys.readouterr().out
     assert main([*command, "--budget", "5"]) == 2
-    assert "a share of decisions between 0 and 1, got 5" in capsys.readouterr().err
+    assert "got '5', which is above 1; 5 calls an hour are 5/hour" in capsys.readouterr().err
 
 
 def test_an_unfinished_study_says_so(

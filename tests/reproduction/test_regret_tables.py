@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow", reason="pip install 'safemargin[parquet]'")
 
 sys.path.insert(0, str(ROOT / "reproduction"))
 
+import lander_tables
 import regret
 import tables
 
@@ -94,3 +95,42 @@ def test_gathering_keeps_what_rankings_say_at_natural_moments(
     assert {"group", "criticality", "regret", "proxy", "prob_range"} <= set(columns)
     assert {len(values) for values in columns.values()} == {12}
     assert max(columns["regret"]) > 0
+
+
+def test_flights_are_compared_with_the_same_games(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def flight(strategy: str, budget: float, game: int, reward: float, looks: int) -> Any:
+        played = {"strategy": strategy, "budget": budget, "game": game, "decisions": 100}
+        return {**played, "reward": reward, "crashed": reward < 0, "looked_at": looks,
+                "overruled": 1}  # fmt: skip
+
+    played = [
+        flight("regret", 0.05, 0, 100.0, 5),
+        flight("regret", 0.05, 1, 120.0, 5),
+        flight("nobody", 0.0, 0, -50.0, 0),
+        flight("nobody", 0.0, 1, 50.0, 0),
+        flight("random", 0.05, 1, 80.0, 5),
+        flight("random", 0.05, 0, 80.0, 5),
+        flight("always", 1.0, 1, 200.0, 100),
+    ]
+    path = tmp_path / "lander_supervision.json"
+    monkeypatch.setattr(lander_tables, "RESULT", path)
+    assert lander_tables.flights() == {}
+    path.write_text(json.dumps({"played": played}))
+    rows = lander_tables.lander_supervised({}).splitlines()[2:]
+    assert rows[0] == "| 0% | nobody | 2 | 0.0 | 1.0% | 0 | 1 |"
+    assert [row.split(" | ")[1] for row in rows] == [
+        "nobody", "chance", "learned regret", "every decision",
+    ]  # fmt: skip
+    chance, learned = lander_tables.lander_compared({}).splitlines()[2:]
+    reach = 12.7062 * 5  # t with one degree of freedom; +20 and +40 against chance
+    assert f"+30 ({30 - 2 * reach:+.0f} … {30 + 2 * reach:+.0f})" in learned
+    assert chance.count(" – ") == 2
+    # In game 1, which all played: 100 looks gain 150, so a look is worth 1.5 at most.
+    assert lander_tables.lander_prices({}).splitlines()[2:] == [
+        "| 0% | nobody | 1 | 0.0 | 50 | 50 | 50 |",
+        "| 5% | chance | 1 | 5.0 | 80 | 76 | 72 |",
+        "| 5% | learned regret | 1 | 5.0 | 120 | 116 | 112 |",
+        "| 100% | every decision | 1 | 100.0 | 200 | 125 | 50 |",
+    ]

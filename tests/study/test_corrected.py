@@ -215,7 +215,7 @@ def test_killed_in_the_middle_of_the_correction(tmp_path: Path) -> None:
     for workers, at in ((2, 18), (1, -1), (2, -1), (1, -2), (2, 5), (1, 20)):
         options = [str(path), str(TESTS), str(workers), str(at), *chosen]
         command = [sys.executable, str(script), *options]
-        done = subprocess.run(command, timeout=300, capture_output=True, env=dict(os.environ))
+        done = subprocess.run(command, timeout=600, capture_output=True, env=dict(os.environ))
         assert done.returncode == -signal.SIGKILL, done.stderr.decode()
         if at == -2:  # dropped, and corrected
             assert select(path, "SELECT * FROM estimates") == []

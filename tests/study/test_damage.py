@@ -228,6 +228,10 @@ def test_an_edited_proxy_of_a_moment_is_found(
             "the entry 'settings' of its table meta: gamma is 'x'",
         ),
         (
+            "UPDATE meta SET value = json_remove(value, '$.n_values') WHERE name = 'settings'",
+            "the entry 'settings' of its table meta: n_values is missing",
+        ),
+        (
             "UPDATE meta SET value = replace(value, '[1, 2]', '3') WHERE name = 'settings'",
             "the entry 'settings' of its table meta: ",
         ),

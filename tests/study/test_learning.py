@@ -67,6 +67,24 @@ def test_the_learned_proxy_grants_what_the_agent_can_afford(learned: Path) -> No
         assert study.default_proxy != "learned"
 
 
+def test_drift_is_judged_by_whole_episodes(copy: Path) -> None:
+    """Moments are never among an episode's last steps, but live decisions are."""
+    with reopened(copy) as study:
+        natural = study.fit(proxy="learned").natural_proxies
+        assert natural is not None
+        assert natural.count == 120  # every game, of either phase
+        last = {
+            float(value)
+            for trace in study.store.proxy_traces("learned")
+            for value in trace.values[-max(SETTINGS.n_values) :]
+        }
+        assert last & set(natural.values.tolist())
+        study.learn(tolerance=0.1, traces=False, **ON_ONE_CORE)
+        natural = study.fit(proxy="learned").natural_proxies
+        assert natural is not None
+        assert natural.count == 100  # all that is known are the natural moments
+
+
 def test_it_orders_moments_by_the_true_loss(learned: Path) -> None:
     with reopened(learned) as study:
         tuples = study.tuples("learned")

@@ -19,6 +19,7 @@ from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.margins import Ranking
 from safemargin.policies.value_signals import value_signals
 from safemargin.study.learning_rankings import ranking_of
+from safemargin.study.lessons import LABELS
 from safemargin.study.tuples import read_tuples
 
 SETTINGS = sm.Settings(gamma=0.5, n_values=(1,))
@@ -143,7 +144,8 @@ def test_where_the_agent_is_never_wrong_there_is_nothing_to_learn(tmp_path: Path
     with sm.Study.create(tmp_path / "s", make_risky_road, str(driver), SETTINGS) as study:
         study.collect(natural=50, spread=0, **ON_ONE_CORE)
         with pytest.raises(StudyIncomplete, match="there is no regret at any of the 50 natural"):
-            study.learn(target="regret", **ON_ONE_CORE)
+            study.learn(target="regret", labels=5, **ON_ONE_CORE)
+        assert not (tmp_path / "s" / LABELS).exists()  # refused before anything is collected
         with pytest.raises(InvalidInput, match="learned of regret or stakes, not of 'regrets'"):
             study.learn(target="regrets", **ON_ONE_CORE)
         with pytest.raises(InvalidInput, match="labels must be at least 0"):

@@ -47,6 +47,7 @@ def test_a_study_remembers_the_statistics(
     with sm.Study.open(tmp_path / "study") as study:
         assert study.policy["identity"] == expected
         assert study.policy["source"] == f"normalized:{statistics}:{model}"
+        assert study.policy["description"] == f"{model}, normalised with vecnormalize.pkl"
         assert study.job().policy.identity == expected
         study.collect(3, 1, workers=1)
     # The same command without the option is another agent, and refused.

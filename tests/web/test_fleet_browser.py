@@ -25,6 +25,7 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None or DRIVER is None,
@@ -217,6 +218,36 @@ def test_an_agent_elsewhere_without_pictures_calls(page: Page, server: Server) -
         assert page.script("!document.getElementById('no-picture').hidden")
     page.wait("view.agents.find(each => each.name === 'far away').status === 'left'")
     page.click("sound")
+    assert not page.complaints()
+
+
+def test_a_call_is_seen_handed_over_and_snoozed(page: Page, server: Server) -> None:
+    state = "view.agents.find(each => each.name === 'needy')"
+    with (
+        Person(server.address, "Ben") as ben,
+        sm.RemoteOverseer(server.address, name="needy", token=TOKEN) as needy,
+    ):
+        needy.decide(0, scores=[200.0, 0.0])  # far above all that was measured
+        page.wait(f"{state}?.calling && document.querySelector(\".tile[aria-label^='needy,']\")")
+        look_at(page, "needy")
+        page.wait("!document.getElementById('seen').hidden")
+        page.press("a")
+        page.wait(f"{state}.seen_by === view.me")
+        page.wait("document.getElementById('seen').hidden")
+        page.wait("[...document.getElementById('hand-over').options].some(o => o.value === 'Ben')")
+        Select(page.driver.find_element(By.ID, "hand-over")).select_by_visible_text("Ben")
+        page.wait(f"{state}.seen_by === 'Ben'")
+        assert "hands needy over to you" in ben.hear("note")["text"]
+        page.click("snooze")
+        page.wait(f"!{state}.calling && snoozed({state})")
+        assert page.text("snooze").startswith("Wake")
+        needy.decide(0, scores=[200.0, 0.0])
+        page.wait(f"{state}.step === 1")
+        assert not page.script(f"{state}.calling")
+        page.press("z")
+        page.wait(f"!snoozed({state})")
+        needy.decide(0, scores=[200.0, 0.0])
+        page.wait(f"{state}.calling")
     assert not page.complaints()
 
 

@@ -11,12 +11,21 @@ from collections.abc import Sequence
 from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Importing these modules registers their commands.
-from safemargin.cli import bundled, gate, margins, pages, study, trace, watch  # noqa: F401
+from safemargin.cli import (  # noqa: F401
+    bundled,
+    fidelity,
+    gate,
+    margins,
+    pages,
+    study,
+    trace,
+    watch,
+)
 from safemargin.cli.options import BAD_INPUT, FINDING, INTERRUPTED, OK, app, plain_console
 from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 
-STOPPED = "stopped; everything finished so far is kept, run the same command again to continue"
-
+STOPPED = "stopped"
+"""What Ctrl-C prints where a command has nothing to add."""
 
 HELP_OR_VERSION = ("-h", "--help", "--version")
 

@@ -50,6 +50,7 @@ def zoo(
 
 
 @options.app.command(group=options.BUNDLED)
+@options.on_ctrl_c(options.KEPT)
 def demo(
     *,
     output: options.Output = Path("runs/demo"),
@@ -77,6 +78,7 @@ def demo(
 
 
 @options.app.command(group=options.BUNDLED)
+@options.on_ctrl_c(options.KEPT)
 def reproduce(
     name: Annotated[str | None, Parameter(name="NAME")] = None,
     /,

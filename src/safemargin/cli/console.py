@@ -196,7 +196,8 @@ def print_margins(margins: Margins, tolerances: Sequence[float] | None = None) -
     proxies = np.linspace(margins.lowest_proxy, margins.highest_proxy, 9)
     print_table(
         f"Safety margins (confidence {margins.confidence:g}, method {margins.method!r}, "
-        f"{ESTIMANDS[margins.estimand]}): how many random actions the agent can afford",
+        f"{ESTIMANDS[margins.estimand]}): how many {margins.measured.mistakes} the agent can "
+        "afford" + ("" if margins.measured.usual else f" (tolerance: {margins.measured.loss})"),
         ["tolerance \\ " + margins.proxy, *distinct(proxies)],
         [[f"{tolerance:g}", *margins(proxies, tolerance)] for tolerance in tolerances],
     )

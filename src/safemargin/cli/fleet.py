@@ -81,6 +81,8 @@ def run_fleet(files: Sequence[str], options: WatchOptions) -> None:
     if files:
         margins = Margins.load(files[-1])
         crew = _crew(files, options, margins)
+        if not margins.measured.usual:
+            print_note(f"in these margins, {margins.measured}")
     if crew is not None:
         caller.check(crew.agents)
     forecast = _forecast(options, caller, crew, margins)
@@ -297,6 +299,8 @@ def _about(
             "confidence": margins.confidence,
             "proxy": margins.proxy,
             "n_values": list(margins.n_values),
+            "mistakes": margins.measured.mistakes,
+            "loss": margins.measured.loss,
             "environment": margins.environment.get("name"),
             "policy": margins.policy.get("description"),
         }

@@ -32,7 +32,7 @@ class GateFiles:
     summary: Annotated[Path | None, Parameter(metavar="FILE")] = None
     """a Markdown summary, added to the end of the file: $GITHUB_STEP_SUMMARY"""
     report_only: bool = False
-    """always exit with 0"""
+    """exit with 0 whatever the verdict, also where nothing could be compared"""
 
 
 @options.app.command(group=options.MARGINS)
@@ -70,7 +70,8 @@ def gate(
 
     Args:
         baseline: the old checkpoint: its study, or the file that --save-baseline wrote
-        save_baseline: write what a later gate needs of STUDY: small, and fit for a repository
+        save_baseline: write what a later gate needs of STUDY: small, and fit for a repository; with
+            --baseline, only if STUDY passes
         tolerance: losses you accept, in reward units (default: one that tells the old agent's
             moments apart)
         call_at: decisions that afford fewer random actions than N count as critical, and those with
@@ -96,34 +97,47 @@ def gate(
     try:
         # A fault of the gate itself must not read as "worse".
         with errors_as(InvalidInput, "nothing was compared:"):
-            if save_baseline is not None:
-                _save(candidate, save_baseline, proxy)
             result = None
             if baseline is not None or save_baseline is None:
                 result = _compare(candidate, baseline, proxy, asked, files)
+            if save_baseline is not None and (result is None or result.verdict == "passed"):
+                _save(candidate, save_baseline, proxy)
     except SafemarginError as error:
-        return _report_failure(error, files)
+        return _report_failure(error, files, as_json=as_json)
     if result is None:
-        options.print_written(
-            {"baseline": str(save_baseline)}, _given(save_baseline), as_json=as_json
-        )
+        written = [] if save_baseline is None else [save_baseline]
+        options.print_written({"baseline": str(save_baseline)}, written, as_json=as_json)
         return options.OK
     from safemargin.cli.show_gate import print_gate
 
     options.print_answer(result, print_gate, as_json=as_json)
+    if save_baseline is not None and result.verdict != "passed":
+        options.print_note(f"{save_baseline} was not written, because STUDY did not pass")
     if files.report_only:
         return options.OK
     return {"passed": options.OK, "worse": options.FINDING}.get(result.verdict, CANNOT_TELL)
 
 
-def _report_failure(error: SafemarginError, files: GateFiles) -> int:
+def _report_failure(error: SafemarginError, files: GateFiles, *, as_json: bool) -> int:
     """Write why nothing was compared; raise it unless the gate only reports."""
-    _write_failure(files, str(error))
+    from safemargin.validation.gate_files import failed_junit, failed_markdown
+
+    reason = str(error)
+    try:
+        if files.junit is not None:
+            _write(files.junit, failed_junit(reason))
+        if files.summary is not None:
+            _write(files.summary, failed_markdown(reason), mode="a")
+    except InvalidInput as other:
+        reason = reason if str(other) in reason else f"{reason}; {other}"
     if not files.report_only:
-        if isinstance(error, EnvironmentFault):  # whose exit status would read as "worse"
-            raise InvalidInput(str(error)) from error
+        # The exit status of an EnvironmentFault would read as "worse".
+        if isinstance(error, EnvironmentFault) or reason != str(error):
+            raise InvalidInput(reason) from error
         raise error
-    print(f"safemargin: {error}", file=sys.stderr)
+    if as_json:
+        options.print_json({"error": reason, "kind": type(error).__name__})
+    print(f"safemargin: {reason}", file=sys.stderr)
     return options.OK
 
 
@@ -131,8 +145,9 @@ def _save(study: Path, file: Path, proxy: str | None) -> None:
     from safemargin.study.gating import read_checkpoint
 
     options.note_new_parents(file)
-    _parent(file)
-    read_checkpoint(study, proxy).save(file)
+    found = read_checkpoint(study, proxy)
+    _make_parent(file)
+    found.save(file)
 
 
 def _compare(
@@ -162,28 +177,20 @@ def _compare(
     return result
 
 
-def _write_failure(files: GateFiles, reason: str) -> None:
-    """Write into the files for continuous integration why nothing was compared."""
-    from safemargin.validation.gate_files import failed_junit, failed_markdown
-
-    if files.junit is not None:
-        _write(files.junit, failed_junit(reason))
-    if files.summary is not None:
-        _write(files.summary, failed_markdown(reason), mode="a")
-
-
 def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:
-    _parent(path)
-    with open(path, mode, encoding="utf-8") as file:
-        file.write(text)
+    _make_parent(path)
+    try:
+        with open(path, mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _parent(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-
-
-def _given(path: Path | None) -> list[Path]:
-    return [] if path is None else [path]
+def _make_parent(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{path.parent} cannot be made: {error.strerror}") from error
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

@@ -87,11 +87,14 @@ def margin(
     value = proxy if loaded.bound.looks_at_n else proxy[0]
     found = loaded.lookup(value, tolerance, above=above)
     if as_json:
-        asked = {"proxy": value, "proxy_name": loaded.proxy, "tolerance": tolerance}
+        asked: dict[str, Any] = {"proxy": value, "proxy_name": loaded.proxy, "tolerance": tolerance}
+        asked |= {} if loaded.measured.usual else {"measured": loaded.measured.to_dict()}
         about = {name: getattr(loaded, name) for name in ("confidence", "method", "estimand")}
         options.print_json({**vars(found), **asked, **about})
         return
     print(found.margin)
+    if not loaded.measured.usual:
+        options.print_note(f"in these margins, {loaded.measured}")
     if found.outside:
         treated = "the last bin was used"
         if above == "zero":

@@ -73,7 +73,8 @@ A study from end to end:
     safemargin explore  runs/cartpole
     safemargin simulate-oversight runs/cartpole --budget 0.05
 
-Exit status: 0 success; 1 a finding (the environment cannot be measured); 2 bad usage or input.
+Exit status: 0 success; 1 a finding (the environment cannot be measured, a checkpoint is worse); 2
+bad usage or input; 3 a gate cannot tell yet.
 """,
     help_format="markdown",
     default_parameter=Parameter(
@@ -238,13 +239,17 @@ def note_new_parents(output: Path) -> None:
         print_note(f"the folder {missing[0]} does not exist and will be made")
 
 
+KEPT = "stopped; everything finished so far is kept, run the same command again to continue"
+"""What `on_ctrl_c` says of commands that collect."""
+
+
 @contextlib.contextmanager
 def on_ctrl_c(said: str) -> Iterator[None]:
-    """Have `main` say this, not that the same command continues, when Ctrl-C ends a command."""
+    """Have `main` say this when Ctrl-C ends a command, unless something within it says more."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(said) from None
+    except KeyboardInterrupt as stopped:
+        raise KeyboardInterrupt(*(stopped.args or [said])) from None
 
 
 def serve_page(

@@ -40,7 +40,7 @@ def print_attention(attention: Attention) -> None:
     )
     if attention.budget is not None:
         for tolerance, choice in zip(attention.tolerances, attention.choices, strict=True):
-            print(f"budget {attention.budget:.3g}, tolerance {tolerance:g}: {_choice(choice)}")
+            print(f"budget {attention.budget}, tolerance {tolerance:g}: {_choice(choice)}")
     for note in attention.notes:
         print(f"note: {note}")
 

@@ -36,8 +36,11 @@ def share_text(share: Captured) -> str:
 
 def print_oversight(found: RankedOversight) -> None:
     """Print what one ranking, lot and regret itself show, and what that means for a person."""
+    looked = f"{found.budget.amount:.3g} of decisions"
+    if found.budget.unit == "hour":
+        looked = f"{found.budget.text}, of {found.length:g} s or more"
     print_records(
-        f"Looking at {found.budget:.3g} of decisions, {found.agents_text} at {found.rate:g} "
+        f"Looking at {looked}, {found.agents_text} at {found.rate:g} "
         f"decisions/s; caught: a look within {counted(found.within, 'decision')}",
         found.rows,
         ("ranking", lambda row: row.ranking),

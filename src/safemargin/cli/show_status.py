@@ -39,6 +39,8 @@ def show_status(study: Study, *, as_json: bool) -> None:
     environment = f"{study.environment['name']}{f' ({given})' if given else ''}"
     print(f"environment  {printable(environment)}")
     print(f"policy       {printable(study.policy['description'])} ({study.policy['kind']} scores)")
+    if not study.settings.measured.usual:
+        print(f"measures     {printable(str(study.settings.measured))}")
     print(
         f"episodes     {status.episodes}; {counted(status.chosen_moments, 'moment')} chosen, "
         f"{status.distinct_moments} distinct, from "

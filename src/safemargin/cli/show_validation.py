@@ -97,7 +97,7 @@ def _print_coverage(validation: Validation, phase: str) -> None:
     print_table(
         f"Coverage on unseen {phase} moments: how often the largest loss over all n' ≤ n stayed "
         f"under the bound; {validation.confidence:g} was promised",
-        ["proxy", "moments", *(f"n = {n}" for n in n_values), "all n"],
+        ["proxy", "moments", *(f"n = {n}" for n in n_values), "mean over n"],
         [
             [
                 "all" if part is None else f"{whole.low_proxy:.3g} – {whole.high_proxy:.3g}",
@@ -143,8 +143,8 @@ def print_comparison(comparison: Comparison) -> None:
     if max(map(len, comparison.undecided)):
         print(
             "No difference: a paired test of the margins at the same moments (random signs of the\n"
-            "differences, summed within each game; 0.05 divided by the number of others) finds "
-            "none."
+            "differences, summed within each game), or one of whether it outlasts fits to other\n"
+            "parts of the moments, finds none (0.05 divided by the number of others)."
         )
     for name in dict.fromkeys(row.method for row in comparison.candidates):
         if name not in METHODS:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -123,8 +124,30 @@ class SettingsOptions(Settings):
     seed: int = Settings.seed
     """Random seed for the whole study."""
 
+    def __post_init__(self) -> None:
+        try:
+            super().__post_init__()
+        except InvalidInput as error:
+            raise InvalidInput(_named_as_options(str(error))) from None
+
+
+_ALSO_WORDS = ("trials", "opening", "seed")
+"""Names of settings that are words of a sentence, too."""
+
+
+def _named_as_options(text: str) -> str:
+    """Name the settings in a sentence as they are typed: n_values is --n."""
+    text = text.removeprefix("settings: ")
+    for each in fields(Settings):
+        option = "--n" if each.name == "n_values" else "--" + each.name.replace("_", "-")
+        before = r"(^|\bset )" if each.name in _ALSO_WORDS else r"(^|(?<=[ (]))"
+        text = re.sub(rf"{before}{each.name}='([\w-]+)'", rf"\g<1>{option} \g<2>", text)
+        text = re.sub(rf"{before}{each.name}(?![\w-])", rf"\g<1>{option}", text)
+    return text
+
 
 @options.app.command(group=options.MEASURE)
+@options.on_ctrl_c(options.KEPT)
 def collect(
     environment: Environment,
     policy: Annotated[str, Parameter(name="POLICY", help=POLICY_HELP)],
@@ -212,6 +235,7 @@ def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:
 
 
 @options.app.command(group=options.MEASURE)
+@options.on_ctrl_c(options.KEPT)
 def learn(
     study: options.StudyFolder,
     /,
@@ -248,7 +272,9 @@ def learn(
         tolerance: the loss at which models of losses are compared (default: three that tell
             moments apart)
         no_traces: do not replay all episodes to record the proxy along them; fit, validate and
-            compare need only the moments, but report, explorer and simulations need the episodes
+            compare need only the moments, but report, explorer and simulations need the episodes,
+            and margins fitted without them know no proxy of an episode's last steps, so that a
+            monitor may take these for drift
     """
     from safemargin.cli.console import ProgressBar, study_to_judge
     from safemargin.cli.show_ranking import print_ranking

@@ -20,6 +20,7 @@ from safemargin.errors import InvalidInput
 
 
 @options.app.command(group=options.MARGINS)
+@options.on_ctrl_c(options.KEPT)
 def trace(
     environment: Environment,
     /,

@@ -21,7 +21,7 @@ def simulate_oversight(
     study: options.StudyFolder,
     /,
     *,
-    budget: Annotated[float | None, Parameter(metavar="B")] = None,
+    budget: Annotated[str | None, Parameter(metavar="B")] = None,
     by: Annotated[str | None, Parameter(metavar="RANKING")] = None,
     fail: Annotated[str | None, Parameter(metavar="EVENT")] = None,
     tolerance: options.Numbers | None = None,
@@ -43,14 +43,16 @@ def simulate_oversight(
         safemargin simulate-oversight runs/pong --budget 0.05
         safemargin simulate-oversight runs/pong --tolerance 0.5,1 -o calls.png
         safemargin simulate-oversight runs/pong --by regret --budget 0.05 --fail setback
+        safemargin simulate-oversight runs/pong --by regret --budget 20/hour --agents 12
 
     Exit status 1: no threshold keeps within the budget.
 
     Args:
-        budget: the share of decisions that people can look at, e.g. 0.05; the answer is call_at
-        by: look at the share --budget (default 0.05) of decisions that this puts first, beside a
-            random choice (lot) and regret itself: margin, proxy, regret or stakes (`learn
-            --target`), or the name of any proxy
+        budget: what people can attend to: a share of decisions, e.g. 0.05, or calls of all agents
+            together, e.g. 20/hour; the answer is call_at
+        by: look at the decisions that this puts first, within --budget (default 0.05), with lot and
+            regret itself beside it: margin, proxy, regret or stakes (`learn --target`), or the
+            name of any proxy
         fail: what counts as a failure: life-lost, terminated, setback (a negative reward),
             return<X, info:KEY (becomes true), or file.py:function, which gets an Episode and
             returns whether it failed, or at which steps (default: chosen from the study and shown)
@@ -83,9 +85,10 @@ def simulate_oversight(
     options.print_answer(attention, print_attention, as_json=as_json)
     if output is not None and not as_json:
         print(f"wrote {output}")
-    if budget is not None and not any(attention.choices):
+    if attention.budget is not None and not any(attention.choices):
         print(
-            f"safemargin: no threshold keeps within {budget:g} of decisions at these tolerances",
+            f"safemargin: no threshold keeps within {attention.budget.text} at these tolerances; "
+            "with --by margin, the lowest margins call as often as the budget allows",
             file=sys.stderr,
         )
         return options.FINDING
@@ -95,7 +98,7 @@ def simulate_oversight(
 def _ranked(
     study: Path,
     by: str,
-    budget: float | None,
+    budget: str | None,
     tolerance: list[float] | None,
     fit: options.FitOptions,
     fatigue: float | None,

@@ -43,6 +43,11 @@ class Budget:
         return f"{self.amount:g}/hour" if self.unit == "hour" else f"{self.amount:g}"
 
     @property
+    def plain(self) -> float | str:
+        """For JSON: 0.05, or '20/hour'; `parse` reads both."""
+        return self.amount if self.unit == "share" else str(self)
+
+    @property
     def text(self) -> str:
         """The budget in words."""
         if self.unit == "share":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 
 
 class Purpose(IntEnum):
@@ -29,6 +30,7 @@ class Purpose(IntEnum):
     MONITOR = 11  # the live decisions that are compared with them, and their ties
     CRITIC_ACTIONS = 12  # the random actions that critic_advantage compares the agent's own with
     JITTER = 13  # the slips of an agent while what another first action is worth is measured
+    FIDELITY = 14  # the steps of each episode that mistakes are placed at by lot
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
@@ -37,6 +39,12 @@ def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
     # of keys first and the seed, which may be large, last keeps different streams apart.
     entropy = np.random.SeedSequence([len(keys), int(purpose), *keys, seed])
     return np.random.Generator(np.random.PCG64(entropy))
+
+
+def generator_from(uniforms: npt.NDArray[np.float64]) -> np.random.Generator:
+    """Return a generator that depends on every bit of these numbers, which come from a stream."""
+    words = np.ascontiguousarray(uniforms).view(np.uint32).tolist()
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([len(words), *words])))
 
 
 def environment_seed(seed: int, *keys: int) -> int:

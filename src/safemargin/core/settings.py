@@ -12,6 +12,14 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral
 from typing import Any, Literal, get_args
 
+from safemargin.core.measured import (
+    RANDOM,
+    REWARD,
+    Measured,
+    parse_perturbation,
+    parse_signal,
+    without_folder,
+)
 from safemargin.errors import InvalidInput, did_you_mean
 
 ActionChoice = Literal["greedy", "sampled", "epsilon-greedy"]
@@ -41,7 +49,7 @@ class Settings:
     gamma: float = 0.99
     """Discount factor γ."""
     n_values: tuple[int, ...] = DEFAULT_N_VALUES
-    """S: the numbers of consecutive steps whose actions are replaced by random ones; by default as
+    """S: the numbers of consecutive steps whose actions are replaced (see `perturb`); by default as
     far as the horizon reaches."""
     horizon_error: float = 0.01
     """ε̂_horizon: the relative error accepted for cutting off returns at the horizon."""
@@ -65,6 +73,15 @@ class Settings:
     """R: the most that a single trial can lose; needed by `rule-of-three` and `anytime`."""
     smallest_loss: float = 0.0
     """The least that a single trial loses, below 0 where a mistake may gain; for `anytime`."""
+    perturb: str = RANDOM
+    """What the agent's actions are replaced by: random, stuck (the last action is held),
+    stuck:ACTION, delayed:D, noisy:EPS, dropped (nothing is done), policy:FILE (another policy
+    acts), worst (the sequence that loses most), worst:BEAM (the worst that a beam search finds), or
+    file.py:function, your own (generator, action, history) → action."""
+    signal: str = REWARD
+    """What is lost: reward (discounted), undiscounted (reward), cost (discounted info["cost"]; a
+    rise is a loss), cost:KEY or info:KEY (another name in info), termination (steps before the
+    end), or failure (an end by termination)."""
     action_choice: ActionChoice = "greedy"
     """How the policy under test turns scores into actions."""
     epsilon: float = 0.0
@@ -119,6 +136,22 @@ class Settings:
             f"n = {n_values[-1]} is longer than the horizon of {self.horizon} steps that gamma and "
             "horizon_error give; take smaller n, or a gamma nearer to 1",
         )
+        self._check_perturbation()
+
+    def _check_perturbation(self) -> None:
+        """Refuse a perturbation that is unknown, or that the horizon cannot show."""
+        parse_signal(self.signal)
+        written = parse_perturbation(self.perturb)
+        _require(
+            written.kind != "delayed" or written.number < self.horizon,
+            f"perturb {self.perturb!r} delays actions by as long as the horizon of {self.horizon} "
+            "steps or longer, so that no loss could show; take a shorter delay",
+        )
+        _require(
+            written.kind != "worst" or self.trial_plan == "fixed",
+            f"perturb {self.perturb!r} lists sequences of actions, so trial_plan must be 'fixed', "
+            f"not {self.trial_plan!r}",
+        )
 
     def _check_trials(self) -> None:
         """Refuse options that do not fit the trial plan."""
@@ -163,6 +196,11 @@ class Settings:
     def horizon(self) -> int:
         """h = ⌈log_γ ε̂_horizon⌉: the number of steps that a return covers."""
         return math.ceil(math.log(self.horizon_error) / math.log(self.gamma))
+
+    @property
+    def measured(self) -> Measured:
+        """What the losses are about, for people and for margins."""
+        return Measured(without_folder(self.perturb), self.signal)
 
     @property
     def excluded_steps(self) -> int:

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from safemargin.core.records import Floats
 from safemargin.criticality.coalescing import Rollout, StateIndex
+from safemargin.criticality.perturbations import UNIFORM, History, Perturbation
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.environments import Simulator, Snapshot
 from safemargin.policies.base import Memory
 
 MAX_PREFIXES = 256
-"""At most this many states after random actions are kept: about 20 MB for an Atari game."""
+"""At most this many states after mistakes are kept: about 20 MB for an Atari game."""
 
 MIN_PREFIX = 4
 """Re-simulating this many steps costs more than taking a snapshot."""
@@ -33,9 +35,9 @@ class Streams:
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """A rollout that starts at a point with random actions and then follows the policy."""
+    """A rollout that starts at a point with mistakes and then follows the policy."""
 
-    uniforms: Floats  # [n, width]: one row for each random action
+    uniforms: Floats  # [n, width]: one row for each mistake
     streams: Streams = Streams()
     rollout: Rollout = field(default_factory=Rollout)
     discounted: float | None = None
@@ -49,6 +51,7 @@ class _Slot:
     simulator: Simulator
     trial: Trial
     memory: Memory
+    history: History
 
 
 @dataclass(eq=False)
@@ -63,11 +66,14 @@ class TrialBatch:
     state_index: StateIndex | None = None
     simulators: Sequence[Simulator] = ()
     """Those of the runner to use; by default all of them."""
+    perturbation: Perturbation | None = None
+    """What the mistakes are; by default those of the runner."""
 
     def __post_init__(self) -> None:
+        self._mistakes = self.perturbation or self.runner.mistakes
         self._idle = list(self.simulators or self.runner.simulators)
         self._busy: list[_Slot] = []
-        self._prefixes: dict[bytes, tuple[Snapshot, list[float]]] = {}
+        self._prefixes: dict[tuple[int, bytes], tuple[Snapshot, list[float]]] = {}
 
     @property
     def free(self) -> bool:
@@ -84,9 +90,11 @@ class TrialBatch:
             self.runner.skip_draw(trial.streams.policy)
         if trial.streams.environment is not None:
             simulator.reseed(trial.streams.environment)
-        slot = _Slot(simulator, trial, self.point.memory)
+        history = History(self.runner.random_actions, self.point.earlier)
+        slot = _Slot(simulator, trial, self.point.memory, history)
         self._busy.append(slot)
-        if slot.memory is None:  # the policy need not see the random actions
+        # Nobody need look at the mistakes while they are made.
+        if slot.memory is None and not self._mistakes.watches:
             self._perturb(slot)
             if trial.rollout.finished:
                 self._release([slot])
@@ -101,7 +109,7 @@ class TrialBatch:
             for slot, row, memory in zip(asking, rows, memories, strict=True):
                 slot.memory = memory
                 if len(slot.trial.rollout.rewards) < len(slot.trial.uniforms):
-                    self._step_at_random(slot)
+                    self._err(slot, row)
                 else:
                     generator = slot.trial.streams.policy
                     self._step(slot, self.runner.choose(row, generator, slot.simulator.mask))
@@ -142,7 +150,7 @@ class TrialBatch:
         return other is not None
 
     def _perturb(self, slot: _Slot) -> None:
-        """Take the random actions; save the states that trials of a smaller n start from."""
+        """Make the mistakes; save the states that trials of a smaller n start from."""
         trial, simulator = slot.trial, slot.simulator
         rollout, n = trial.rollout, len(trial.uniforms)
         stops = [n]
@@ -152,33 +160,35 @@ class TrialBatch:
         for stop in stops[bisect_right(stops, len(rollout.rewards)) :]:
             while not rollout.finished and len(rollout.rewards) < stop:
                 left = stop - len(rollout.rewards)
-                self._step_at_random(slot, watched=left <= simulator.looks_back)
+                self._err(slot, watched=left <= simulator.looks_back)
             if stop < n and not rollout.finished and len(self._prefixes) < MAX_PREFIXES:
-                self._prefixes[trial.uniforms[:stop].tobytes()] = (
+                self._prefixes[stop, trial.uniforms[:stop].tobytes()] = (
                     simulator.save(),
                     list(rollout.rewards),
                 )
 
     def _beginning(self, trial: Trial) -> tuple[Snapshot, list[float]]:
-        """Return the state that a larger n left after the same random actions, or the point."""
+        """Return the state that a larger n left after the same mistakes, or the point."""
         if trial.streams.environment is None:
-            found = self._prefixes.pop(trial.uniforms.tobytes(), None)
+            found = self._prefixes.pop((len(trial.uniforms), trial.uniforms.tobytes()), None)
             if found is not None:
                 return found
         return self.point.snapshot, []
 
-    def _step_at_random(self, slot: _Slot, *, watched: bool = True) -> None:
-        position = len(slot.trial.rollout.rewards)
-        uniforms = slot.trial.uniforms[position]
-        self.runner.skip_draw(slot.trial.streams.policy)
-        action = self.runner.random_actions(uniforms, slot.simulator.mask)
+    def _err(
+        self, slot: _Slot, row: npt.NDArray[np.float32] | None = None, *, watched: bool = True
+    ) -> None:
+        trial, history = slot.trial, slot.history
+        history.observation, history.mask = slot.simulator.observation, slot.simulator.mask
+        uniforms = trial.uniforms[len(trial.rollout.rewards)]
+        action = self.runner.err(self._mistakes, uniforms, history, row, trial.streams.policy)
         self._step(slot, action, watched=watched)
 
     def _step(self, slot: _Slot, action: object, *, watched: bool = True) -> None:
         step = slot.simulator.step(action, watched=watched)
         slot.trial.steps += 1
         rollout = slot.trial.rollout
-        rollout.rewards.append(step.reward)
+        rollout.rewards.append(self.runner.signal.value(step, slot.simulator))
         ended = step.terminated or step.truncated
         rollout.finished = ended or len(rollout.rewards) >= self.runner.settings.horizon
         if rollout.finished and slot.trial.streams.environment is None:
@@ -191,19 +201,21 @@ def action_returns(
     state_index: StateIndex | None = None,
     *,
     environment: Callable[[], np.random.Generator] | None = None,
+    policy: Callable[[], np.random.Generator] | None = None,
 ) -> Floats:
     """Return the discounted return of each action at a point, with the policy acting after it.
 
-    The result is [actions]. `environment` makes the random stream of each action's trial; return
-    equal streams to compare the actions in the same future. Simulators stay where trials ended.
+    The result is [actions]. `environment` and `policy` make the random streams of each action's
+    trial; return equal streams to compare the actions in the same future. Simulators stay where
+    trials ended.
     """
     space = runner.simulator.env.action_space
     assert isinstance(space, gym.spaces.Discrete)
     actions = int(space.n)
     trials = []
     for action in range(actions):
-        streams = Streams(environment=None if environment is None else environment())
+        streams = Streams(*(None if make is None else make() for make in (environment, policy)))
         # Random actions are made from uniform numbers; this number gives the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
-    TrialBatch(runner, point, state_index).run(trials)
+    TrialBatch(runner, point, state_index, perturbation=UNIFORM).run(trials)
     return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])

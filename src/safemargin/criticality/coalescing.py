@@ -31,7 +31,7 @@ BYTES_PER_STATE = 150
 
 @dataclass(slots=True, eq=False)
 class Rollout:
-    """The rewards of one rollout, up to where it finished or began to follow another one."""
+    """The rewards (or another signal) of a rollout, up to where it ends or follows another."""
 
     rewards: list[float] = field(default_factory=list)
     finished: bool = False

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
-from safemargin.core.records import Array, Episode, EpisodeKey, Estimate, Floats, Measurement
+from safemargin.core.records import Array, Episode, Estimate, Floats, Measurement
 from safemargin.core.seeding import Purpose, stream
-from safemargin.core.settings import Settings
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
 from safemargin.criticality.coalescing import Rollout, StateIndex
-from safemargin.criticality.plans import Plan, Planner
+from safemargin.criticality.plans import Plan, Planner, listed
 from safemargin.criticality.rollouts import Point, Runner
-from safemargin.criticality.stopping import StoppingRule
-from safemargin.environments import EnvironmentSpec, Way, make_simulator
+from safemargin.criticality.stopping import StoppingRule, WorstRule
 from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput
-from safemargin.policies import load_policy
-from safemargin.policies.base import Policy, ScoreKind
 
 DETOUR_STEPS = 16
 """Random actions taken between saving a point and proving its snapshot."""
@@ -33,6 +27,13 @@ ALWAYS_REPEATED = 8
 
 REPEATED_EVERY = 8
 """... and afterwards in one episode out of this many."""
+
+
+NOT_RANDOM = (
+    "perturb {perturb!r} compares single rollouts, and where the environment or the policy is "
+    "random the worst of them is the unluckiest; it takes a deterministic environment and a greedy "
+    "policy"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class MomentMeasurer:
     episode and in every trial that counts; DiagnosisWrong if one of them is used, or if a snapshot
     turns out to leave something out.
 
-    Trial j draws the same random actions for every n (see `plans`) and, where something else is
+    Trial j makes the same mistakes for every n (see `plans`) and, where something else is
     random, the same noise as the j-th unperturbed trial. This makes differences between n, and
     between perturbed and unperturbed, less noisy; each trial still follows the definition.
     """
@@ -95,6 +96,8 @@ class MomentMeasurer:
                 "earlier step"
             )
         self.settings = runner.settings
+        if runner.mistakes.worst and not randomness.none:
+            raise InvalidInput(NOT_RANDOM.format(perturb=runner.mistakes.text))
         self.keys = (*episode.key.stream_keys, step)
         self.overhead = 0
         """Simulator steps outside the trials since the last measurement."""
@@ -102,22 +105,27 @@ class MomentMeasurer:
         recognised = randomness.none and runner.simulator.digest_is_whole
         self.state_index = StateIndex(self.settings.horizon) if recognised else None
         self._leave()
+        self._own: list[float] = []  # the signal under the policy, from the first proof
         self._prove(self.settings.horizon, self.state_index)
         self.planner = Planner(
             self.settings,
             runner.random_actions,
             self.keys,
+            runner.mistakes,
             enumerable=randomness.none,
             mask=self.point.snapshot.mask,
         )
         self._unperturbed: list[Trial] = []
         # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
-        self._recorded_return = runner.discounted(episode.rewards[step:])
+        self._recorded_return = runner.discounted(self._own)
 
     def measure(self, *n_values: int) -> list[Measurement]:
         """Run the trials that the plan of each n asks for, until its rule stops."""
-        every = [_Series(n, self.planner.plan(n)) for n in n_values]
-        self._run(every)
+        if self.runner.mistakes.beam is None:
+            every = [_Series(n, self.planner.plan(n)) for n in n_values]
+            self._run(every)
+        else:
+            every = self._search(n_values, self.runner.mistakes.beam)
         self._prove(REPROOF_STEPS)
         for series in every:
             if self.repeat_every_n or series.n == self._repeated_n:
@@ -143,6 +151,32 @@ class MomentMeasurer:
                 if series.rule.stopped:
                     batch.abandon(series.trials[series.rule.trials :])
             unfinished = [series for series in unfinished if not series.rule.stopped]
+
+    def _search(self, n_values: Sequence[int], beam: int) -> list[_Series]:
+        """Find sequences of actions that lose much, by a beam search over their length.
+
+        Each of the `beam` worst sequences of a length is extended by every action; how bad one is
+        says its own trial, in which the policy goes on after it. Of sequences with equal returns,
+        which often lead to the same state, one is kept as long as there are others.
+        """
+        actions = int(self.runner.random_actions.space.n)  # type: ignore[attr-defined]
+        kept: list[tuple[int, ...]] = [()]
+        found = []
+        for length in range(1, max(n_values) + 1):
+            sequences = [(*before, action) for before in kept for action in range(actions)]
+            rule = WorstRule(self.settings, len(sequences))
+            series = _Series(length, Plan(listed(sequences, actions), rule, exact=False))
+            self._run([series])
+            returns = np.array([self._return(trial) for trial in series.trials])
+            order = np.argsort(returns, kind="stable")
+            copies = np.diff(returns[order], prepend=-np.inf) == 0
+            order = np.concatenate([order[~copies], order[copies]])
+            kept = [sequences[number] for number in order[:beam]]
+            if length in n_values:
+                found.append(series)
+            else:
+                self.overhead += sum(trial.steps for trial in series.trials)
+        return found
 
     def _next_trial(self, unfinished: Sequence[_Series]) -> Trial | None:
         """Return the next trial to start, or None to wait for those that are running."""
@@ -209,7 +243,10 @@ class MomentMeasurer:
         rollout = self.runner.repeats(
             self.point, self.episode, self.step, steps=steps, state_index=state_index
         )
-        if rollout is None:
+        # The episode records rewards; another signal is compared with that of the first proof.
+        signal = [] if rollout is None else rollout.rewards
+        self._own = self._own or signal
+        if rollout is None or signal[: len(self._own)] != self._own[: len(signal)]:
             raise self._hidden_state(
                 f"a rollout from the restored state at step {self.step} of episode "
                 f"{self.episode.key} did not repeat the recorded episode: the environment hides "
@@ -296,54 +333,3 @@ def trial_streams(seed: int, randomness: Randomness, keys: tuple[int, ...], numb
     if randomness.policy:
         policy = stream(seed, Purpose.TRIAL_POLICY, *keys, number)
     return Streams(environment, policy)
-
-
-def true_criticality(
-    env: gym.Env[Any, Any] | str,
-    policy: Policy | Any,
-    *,
-    step: int,
-    n: int | Sequence[int],
-    seed: int = 0,
-    settings: Settings | None = None,
-    scores: ScoreKind | None = None,
-    way: Way | None = None,
-) -> list[Estimate]:
-    """Estimate the criticality of one step of the episode that starts from `seed` (Algorithm 1).
-
-    The environment is taken as deterministic until it draws a random number, in the episode or in
-    any trial; then everything is measured again as random. `way` is how to get back to the step:
-    "snapshot" or "replay". By default that is a snapshot, unless a restored run differs from the
-    uninterrupted one, or a trial from its repetition; then the episode is replayed from its start.
-    EnvironmentFault if that differs too.
-    """
-    n_values = list(np.atleast_1d(n).tolist())
-    if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
-        raise InvalidInput(f"n must be whole numbers of at least 1, got {n_values}")
-    given = Settings() if settings is None else settings
-    settings = replace(given, n_values=tuple(sorted(set(n_values))))
-    loaded = load_policy(policy, kind=scores)
-    live = EnvironmentSpec.parse(env if isinstance(env, str) else lambda: env).make()
-    loaded.check(live)
-    found: dict[str, Any] = {"way": way or "snapshot", "environment_deterministic": True}
-    while True:
-        runner = Runner(make_simulator(live, way=found["way"]), loaded, settings)
-        episode = runner.run_episode(EpisodeKey("natural", seed), seed=seed)
-        if not 0 <= step < episode.steps:
-            raise InvalidInput(
-                f"step {step} lies outside the episode of {episode.steps} steps from seed {seed}"
-            )
-        randomness = Randomness(
-            environment=not found["environment_deterministic"],
-            policy=not runner.policy_actions.deterministic,
-        )
-        try:
-            measurer = MomentMeasurer(runner, episode, step, randomness, repeat_every_n=True)
-            return [measurement.estimate for measurement in measurer.measure(*n_values)]
-        except EnvironmentFault as fault:
-            correction = {"way": "replay"}
-            if isinstance(fault, DiagnosisWrong):
-                correction = fault.correction
-            if "way" in correction and (way is not None or found["way"] == "replay"):
-                raise
-            found |= correction

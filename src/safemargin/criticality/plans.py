@@ -1,12 +1,12 @@
 """The trials of a moment for one n: the random numbers behind their actions, and when to stop.
 
-In every plan, trial j draws the same numbers for every n, so the random actions of a shorter
+In every plan, trial j draws the same numbers for every n, so the mistakes of a shorter
 perturbation are the first ones of a longer one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -18,13 +18,16 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
+from safemargin.criticality.perturbations import UNIFORM, Perturbation
 from safemargin.criticality.stopping import (
     BettingRule,
     FixedRule,
     RareLossRule,
     StoppingRule,
     StudentRule,
+    WorstRule,
 )
+from safemargin.errors import InvalidInput
 from safemargin.policies.actions import Mask, RandomActions
 
 
@@ -33,10 +36,10 @@ class Plan:
     """The trials of one (moment, n)."""
 
     uniforms: Callable[[int], Floats]
-    """Trial number → [n, width] numbers in [0, 1), one row for each random action."""
+    """Trial number → [n, width] numbers in [0, 1), one row for each mistake."""
     rule: StoppingRule
     exact: bool
-    """Whether every action sequence is taken once, so that the mean is the expectation itself."""
+    """Whether everything that can happen does so once: the mean is the expectation itself."""
 
 
 def rule_of(settings: Settings) -> StoppingRule:
@@ -52,6 +55,16 @@ def rule_of(settings: Settings) -> StoppingRule:
     assert_never(settings.trial_plan)
 
 
+def listed(sequences: Sequence[tuple[int, ...]], actions: int) -> Callable[[int], Floats]:
+    """Return the numbers of each trial from which random actions are those of its sequence."""
+
+    def of(trial: int) -> Floats:
+        chosen = np.array(sequences[trial], dtype=np.float64)
+        return ((chosen + 0.5) / float(actions))[:, np.newaxis]
+
+    return of
+
+
 @dataclass(eq=False)
 class Planner:
     """Makes the plans of one moment."""
@@ -60,16 +73,20 @@ class Planner:
     random_actions: RandomActions
     keys: tuple[int, ...]
     """What identifies the moment."""
+    perturbation: Perturbation = UNIFORM
+    """What the mistakes are."""
     enumerable: bool = field(kw_only=True)
     """Whether nothing else is random."""
     mask: Mask = field(default=None, kw_only=True)
     """The actions that are legal now; None: all are."""
 
     def __post_init__(self) -> None:
-        self.width = self.random_actions.width
-        space, enumerable = self.random_actions.space, self.enumerable
+        self.width = self.perturbation.width(self.random_actions)
+        self._only_one = self.enumerable and not self.perturbation.draws
+        uniform, space = self.perturbation.uniform, self.random_actions.space
+        enumerable = self.enumerable and uniform
         self._one_action: Planner | None = None
-        if self.mask is not None and isinstance(space, gym.spaces.Discrete):
+        if uniform and self.mask is not None and isinstance(space, gym.spaces.Discrete):
             # The first action is one of those legal now. Which are legal afterwards is not known
             # beforehand, so longer sequences cannot be listed.
             legal = RandomActions(gym.spaces.Discrete(int(np.count_nonzero(self.mask))))
@@ -80,7 +97,12 @@ class Planner:
             self.actions = int(space.n)
 
     def plan(self, n: int) -> Plan:
-        """Make the plan for n random actions."""
+        """Make the plan for n mistakes."""
+        if self._only_one:
+            nothing = np.empty((n, 0))
+            return Plan(lambda trial: nothing, FixedRule(self.settings, 1), exact=True)
+        if self.perturbation.worst:
+            return self._worst(n)
         if n == 1 and self._one_action is not None:
             return self._one_action.plan(1)
         settings = self.settings
@@ -89,14 +111,22 @@ class Planner:
                 settings.trials, settings.max_enumerated
             ):
                 sequences = list(product(range(self.actions), repeat=n))
-
-                def every(trial: int) -> Floats:
-                    chosen = np.array(sequences[trial], dtype=np.float64)
-                    return ((chosen + 0.5) / float(self.actions or 1))[:, np.newaxis]
-
-                return Plan(every, FixedRule(settings, len(sequences)), exact=True)
+                rule = FixedRule(settings, len(sequences))
+                return Plan(listed(sequences, self.actions), rule, exact=True)
             return Plan(lambda trial: self._stratified[:n, trial], rule_of(settings), exact=False)
         return Plan(lambda trial: self._independent(trial, n), rule_of(settings), exact=False)
+
+    def _worst(self, n: int) -> Plan:
+        """Make the plan that takes every sequence, under a mask some of them more than once."""
+        if self.perturbation.beam is not None:
+            raise InvalidInput(
+                "the trials of a beam search depend on one another, so none of them can be played "
+                "alone"
+            )
+        actions = int(self.random_actions.space.n)  # type: ignore[attr-defined]
+        sequences = list(product(range(actions), repeat=n))
+        rule = WorstRule(self.settings, len(sequences))
+        return Plan(listed(sequences, actions), rule, exact=True)
 
     def _independent(self, trial: int, n: int) -> Floats:
         generator = stream(self.settings.seed, Purpose.TRIAL_ACTIONS, *self.keys, trial)

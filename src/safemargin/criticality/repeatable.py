@@ -15,6 +15,7 @@ import numpy as np
 from safemargin.core.records import Floats
 from safemargin.core.seeding import Purpose, stream
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
+from safemargin.criticality.perturbations import UNIFORM
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.errors import InvalidInput
 
@@ -60,7 +61,7 @@ def jittered_returns(runner: Runner, point: Point, jitters: int, keys: tuple[int
         for jitter in range(jitters)
         for action in range(actions)
     ]
-    TrialBatch(runner, point).run(trials)
+    TrialBatch(runner, point, perturbation=UNIFORM).run(trials)
     returns = [runner.discounted(trial.rollout.all_rewards()) for trial in trials]
     return np.array(returns).reshape(jitters, actions)
 

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from safemargin.core.records import Array, Episode, EpisodeKey, Floats
 from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
 from safemargin.criticality.coalescing import Rollout, StateIndex
+from safemargin.criticality.perturbations import History, Perturbation, make_perturbation
 from safemargin.criticality.replaying import Replay, native_action
+from safemargin.criticality.signals import Signal
 from safemargin.environments import Simulator, Snapshot
 from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
@@ -37,6 +39,8 @@ class Point:
     """The policy's hidden layer here and a few steps before (`LAGS`); None if it exposes none."""
     random_state: bytes | None = None
     """The digest of all random generators; None if their use does not matter."""
+    earlier: Sequence[Any] | Array = ()  # [steps]
+    """The actions of the episode up to here."""
 
     def drew_in(self, simulator: Simulator) -> bool:
         """Whether a rollout from here has used a random generator of the environment."""
@@ -56,6 +60,8 @@ class Runner:
     settings: Settings
     proxies: Sequence[Proxy] = ()
     siblings: Sequence[Simulator] = ()
+    perturbation: Perturbation | None = None
+    """The one that the settings name, where it is loaded already."""
 
     def __post_init__(self) -> None:
         settings, space = self.settings, self.simulator.env.action_space
@@ -63,7 +69,16 @@ class Runner:
         self.random_actions = RandomActions(space)
         self.policy_actions = PolicyActions(space, self.policy.kind, settings)
         self.no_uniforms = np.empty((0, self.random_actions.width))  # for no random action
-        self.discounts = settings.gamma ** np.arange(settings.horizon)  # [horizon]
+        self.signal = Signal.parse(settings.signal)
+        steps = np.arange(settings.horizon)
+        self.discounts = settings.gamma ** (steps if self.signal.discounted else 0 * steps)
+
+    @cached_property
+    def mistakes(self) -> Perturbation:
+        """What takes the place of the agent's actions in trials."""
+        found = self.perturbation or make_perturbation(self.settings.perturb)
+        found.check(self.simulator.env.action_space, self.settings)
+        return found
 
     def run_game(self, key: EpisodeKey, *, seed: int | None = None) -> list[Episode]:
         """Run an episode, and the following ones of the same game where each life is an episode."""
@@ -178,6 +193,7 @@ class Runner:
             memory,
             seen if seen.size else None,
             self.simulator.random_state(),
+            episode.actions[:step],
         )
 
     def hidden_along(
@@ -223,7 +239,7 @@ class Runner:
                 state_index.match_or_add(position - step, simulator, memory, rollout)
             row, memory = self._scores(observation, memory)
             taken = simulator.step(native_action(episode.actions[position]))
-            rollout.rewards.append(taken.reward)
+            rollout.rewards.append(self.signal.value(taken, simulator))
             ended = taken.terminated or taken.truncated
             should_end = position == episode.steps - 1 and not episode.cut
             if (
@@ -247,7 +263,10 @@ class Runner:
         return len(uniforms)
 
     def discounted(self, rewards: Sequence[float] | Array) -> float:
-        """Return Σ γ^k r_k up to the horizon, exactly rounded, whatever the order of adding."""
+        """Return Σ γ^k r_k up to the horizon, exactly rounded, whatever the order of adding.
+
+        Signals that are not discounted have γ = 1.
+        """
         counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
         try:
             return math.fsum(counted * self.discounts[: len(counted)])
@@ -289,6 +308,28 @@ class Runner:
     ) -> Any:
         """Choose the policy's action for one row of scores."""
         return self.policy_actions(row, generator, mask if self.policy.uses_mask else None)
+
+    def err(
+        self,
+        mistakes: Perturbation,
+        uniforms: Floats,
+        history: History,
+        row: npt.NDArray[np.float32] | None,
+        generator: np.random.Generator | None,
+    ) -> Any:
+        """Choose the action of a perturbed step, given the policy's scores if they are known.
+
+        Draws what the policy would have drawn, so its later draws are those without mistakes.
+        """
+        intended = None
+        if mistakes.watches and row is not None:
+            intended = self.choose(row, generator, history.mask)
+        else:
+            self.skip_draw(generator)
+        history.intended_since.append(intended)
+        action = mistakes.checked(uniforms, intended, history)
+        history.taken_since.append(action)
+        return action
 
     def skip_draw(self, generator: np.random.Generator | None) -> None:
         """Draw what the policy would have drawn where a random action replaces its own.

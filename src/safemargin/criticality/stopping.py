@@ -146,6 +146,20 @@ class FixedRule(StudentRule):
         return self.trials >= self.minimum
 
 
+class WorstRule(FixedRule):
+    """A fixed number of trials, of which the one that loses most counts."""
+
+    def add(self, loss: float) -> None:
+        """Take the next trial's loss."""
+        self.mean = max(self.mean, loss) if self.trials else loss
+        self.trials += 1
+
+    @property
+    def half_width(self) -> float:
+        """There is no sampling error: each trial is a sequence of actions that was tried."""
+        return 0.0
+
+
 def rule_of_three_minimum(settings: Settings) -> int:
     """N_min = ⌈ln(1/(1−α)) · R / ε̂⌉: no loss in this many trials means a mean below ε̂.
 

@@ -23,6 +23,7 @@ from safemargin.core.records import (
 )
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.perturbations import Perturbation
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import DiagnosisWrong
@@ -48,6 +49,8 @@ class Job:
     randomness: Randomness
     identity: str | None = None
     """The identity of the study's environment; None where there is no study to compare with."""
+    perturbation: Perturbation | None = None
+    """The one that the settings name, where it is loaded already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,9 @@ class Worker:
         ]
         if siblings:
             job.policy.widen(first.env.observation_space, BATCH_SIZE)
-        self.runner = Runner(first, job.policy, job.settings, job.proxies, siblings)
+        self.runner = Runner(
+            first, job.policy, job.settings, job.proxies, siblings, job.perturbation
+        )
         self.randomness = job.randomness
 
     def run(self, task: Task) -> Iterator[Piece]:

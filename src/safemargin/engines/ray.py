@@ -19,6 +19,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +43,13 @@ except ImportError as error:
     raise MissingExtra("the Ray engine", extra="ray") from error
 
 CONNECT_SECONDS = 15.0
-"""How long a cluster may take to answer; Ray would keep trying for minutes."""
+"""How long an address may take to answer; Ray would keep trying for minutes."""
+JOIN_SECONDS = 60.0
+"""How long joining a cluster may take; most of it is importing Ray, on a busy machine."""
+LISTEN_SECONDS = 5.0
+"""How long to wait for answers of workers before asking whether the head node still lives."""
+HEAD_SECONDS = 30.0
+"""How long the head node may be away. After 60 s, Ray ends this process without a word of ours."""
 START_SECONDS = 120.0
 """How long to wait for the cluster to start the first worker."""
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -96,6 +103,7 @@ class RayEngine:
                     f"{_resources(ray.cluster_resources())} in all"
                 )
             self.workers = workers or capacity
+            self._head: str = ray.get_runtime_context().gcs_address
             self._job = ray.put(cloudpickle.dumps(job))
             self._class = ray.remote(_actor_class()).options(
                 num_cpus=1, num_gpus=gpus_per_worker, max_restarts=0, max_task_retries=0
@@ -134,6 +142,7 @@ class RayEngine:
             starting += 1
 
     def _start(self, failed_starts: int = 0) -> None:
+        _refuse_without_head(self._head)  # Ray would wait for it, and end this process
         handle = self._class.remote()
         answer = handle.arrive.remote([path or os.getcwd() for path in sys.path])
         self._actors.append(_Actor(handle, answer, failed_starts=failed_starts))
@@ -141,8 +150,13 @@ class RayEngine:
     def _next_answer(self) -> _Actor:
         """Return the first actor to answer; raise EngineFault if none finds room in time."""
         asked = {actor.answer: actor for actor in self._actors if actor.answer is not None}
-        limit = None if any(actor.node for actor in asked.values()) else START_SECONDS
-        ready, _ = ray.wait(list(asked), timeout=limit)
+        any_started = any(actor.node for actor in asked.values())
+        deadline = math.inf if any_started else time.monotonic() + START_SECONDS
+        ready: list[Any] = []
+        while not ready and (left := deadline - time.monotonic()) > 0:
+            ready, _ = ray.wait(list(asked), timeout=min(left, LISTEN_SECONDS))
+            if not ready:
+                _refuse_without_head(self._head)
         if not ready:
             raise EngineFault(
                 f"no Ray worker could start within {START_SECONDS:g} s: the cluster has "
@@ -328,7 +342,7 @@ def _refuse_unreachable(address: str) -> None:
             [sys.executable, "-c", PROBE, address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=CONNECT_SECONDS,
+            timeout=JOIN_SECONDS,
             check=True,
         )
         return
@@ -341,6 +355,24 @@ def _refuse_unreachable(address: str) -> None:
             "it asks for a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if it has its own"
         )
     raise EngineFault(f"the Ray cluster at {address} cannot be joined: {reason}")
+
+
+def _refuse_without_head(address: str) -> None:
+    """Raise EngineFault if the head node does not answer; it may come back within HEAD_SECONDS."""
+    deadline = time.monotonic() + HEAD_SECONDS
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise EngineFault(
+                    f"the head node of Ray at {address} no longer answers "
+                    f"({error.strerror or error}); everything finished so far is kept: start the "
+                    "cluster again, and run the same command again to continue"
+                ) from error
+        time.sleep(1)
 
 
 def _capacity(gpus_per_worker: float) -> int:

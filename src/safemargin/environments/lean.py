@@ -126,6 +126,14 @@ class AtariSimulator(Simulator):
         reward = float(np.sign(points)) if stack.sign_reward else points
         return Step(copied(self.observation), reward, terminated, truncated)
 
+    @property
+    def info(self) -> dict[str, int]:
+        return {
+            "lives": self._emulator.lives(),
+            "episode_frame_number": self._emulator.getEpisodeFrameNumber(),
+            "frame_number": self._emulator.getFrameNumber(),
+        }
+
     def _see(self, watched: bool) -> None:
         """Push the newest frame, or None for an unwatched one, into the stack."""
         frame = None

@@ -66,6 +66,7 @@ class Simulator(ABC):
         self.env = env
         self.observation: Any = None
         """The last observation."""
+        self.last_info: Any = None
         self.mask: Mask | None = None  # [actions]
         """Which actions are legal at this moment; None where the environment does not say."""
         self.ended = True
@@ -195,11 +196,16 @@ class Simulator(ABC):
         """Close the environment."""
         close_environment(self.env)
 
+    @property
+    def info(self) -> Any:
+        """What the environment said beside the reward of the last step."""
+        return self.last_info
+
     def _observe(self, observation: Any, info: Any) -> None:
         if _has_nan(observation):
             raise self._fault("the observation", "contains NaN")
         self.observation = copied(observation)
-        self.mask = self._read_mask(info)
+        self.mask, self.last_info = self._read_mask(info), info
 
     def _read_mask(self, info: Any) -> Mask | None:
         try:
@@ -260,8 +266,9 @@ def require_single(env: Any) -> None:
             "agent acts and the others are part of the environment"
         )
     if not isinstance(env, gym.Env):
+        advice = "; give the environment that it makes" if callable(env) else ""
         raise InvalidInput(
-            f"expected a gymnasium.Env, got {type(env).__module__}.{type(env).__qualname__}"
+            f"expected a gymnasium.Env, got {type(env).__module__}.{type(env).__qualname__}{advice}"
         )
 
 

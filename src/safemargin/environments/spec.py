@@ -155,6 +155,11 @@ class EnvironmentSpec:
             except (gym.error.UnregisteredEnv, ModuleNotFoundError) as error:
                 if isinstance(error, ModuleNotFoundError) and ":" not in name:
                     raise _missing_module(name, error) from error
+                if name.endswith(".py"):
+                    raise InvalidInput(
+                        f"environment {name!r} is a file; name the function in it that makes the "
+                        f"environment, like '{name}:make'"
+                    ) from error
                 known = [key for key in gym.registry if not key.startswith(("phys2d/", "tabular/"))]
                 raise InvalidInput(
                     f"environment {name!r} is unknown; {did_you_mean(name, known)}"

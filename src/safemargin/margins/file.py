@@ -2,7 +2,8 @@
 
 Version 2 added 'estimand', which says which loss is bounded, and null in 'upper' where the data
 allow no bound. Version 3 added 'natural_proxies', the distribution of the proxy (or null). Version
-4 added 'probe', the model behind a learned proxy (or null), and 'test_vectors'.
+4 added 'probe', the model behind a learned proxy (or null), and 'test_vectors'. 'measured' is there
+only where margins are not about random actions and discounted reward.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from safemargin.core.files import written_whole
+from safemargin.core.measured import Measured
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, MarginsFileError
 from safemargin.margins.bounds.table import Bound
@@ -71,6 +73,12 @@ README = (
     "tolerance and the margin that a correct look-up returns."
 )
 
+README_MEASURED = (
+    "These margins are about something else: wherever this text says random, read the 'mistakes' "
+    "in 'measured', and wherever it says loss of discounted reward, read the 'loss' there."
+)
+"""Added where margins are about something else than the paper's."""
+
 
 def describe_bound(bound: Bound) -> dict[str, Any]:
     """Return the entries that hold the table, as plain lists, numbers and strings."""
@@ -117,7 +125,9 @@ def read_document(path: str | os.PathLike[str]) -> Any:
             f"{path} does not exist; fit first (safemargin fit STUDY -o {path})"
         ) from None
     except OSError as error:
-        raise MarginsFileError(f"{path} cannot be read: {error.strerror}") from error
+        folder = isinstance(error, IsADirectoryError)
+        advice = "; name the file that `safemargin fit STUDY -o FILE` writes" if folder else ""
+        raise MarginsFileError(f"{path} cannot be read: {error.strerror}{advice}") from error
     except (ValueError, RecursionError) as error:
         raise MarginsFileError(
             f"{path} is not valid JSON (truncated, or not a margins file); fit again"
@@ -171,10 +181,12 @@ def parse_document(data: Any, source: str) -> dict[str, Any]:
         )
         natural_proxies = None if natural is None else NaturalProxies.from_dict(natural)
         learned = None if probe is None else Probe.from_dict(probe)
+        measured = Measured.from_dict(data["measured"]) if "measured" in data else Measured()
     except (InvalidInput, OverflowError, TypeError) as error:
         fail(str(error))
     about = {name: data[name] for name in ABOUT}
-    return {"bound": bound, "natural_proxies": natural_proxies, "probe": learned, **about}
+    found = {"natural_proxies": natural_proxies, "probe": learned, "measured": measured}
+    return {"bound": bound, **found, **about}
 
 
 def _table(name: str, table: list[Any], *, nulls: bool = False) -> Floats:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.measured import USUAL, Measured
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput
@@ -20,6 +21,7 @@ from safemargin.margins.file import (
     ABOUT,
     FORMAT,
     README,
+    README_MEASURED,
     VERSION,
     describe_bound,
     parse_document,
@@ -68,6 +70,8 @@ class Margins:
     """The distribution of the proxy, for detecting drift; None if it is unknown."""
     probe: Probe | None = None
     """The model behind a learned proxy, with which a monitor computes it; None for others."""
+    measured: Measured = USUAL
+    """Which mistakes n counts, and what they cost; usually random actions, discounted reward."""
     created_by: str = "safemargin.fit_margins"
     """The command or function that made these margins."""
     safemargin_version: str = __version__
@@ -106,7 +110,9 @@ class Margins:
     def __repr__(self) -> str:
         return (
             f"<Margins of {self.proxy} at confidence {self.confidence:g} by {self.method!r}, "
-            f"n = {', '.join(map(str, self.n_values))}>"
+            f"n = {', '.join(map(str, self.n_values))}"
+            + ("" if self.measured.usual else f" ({self.measured.brief})")
+            + ">"
         )
 
     def __call__(self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike) -> Any:
@@ -176,12 +182,13 @@ class Margins:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "readme": README,
+            "readme": README if self.measured.usual else f"{README} {README_MEASURED}",
             **{name: kind(getattr(self, name)) for name, kind in ABOUT.items()},
             **describe_bound(self.bound),
             "natural_proxies": None if natural is None else natural.to_dict(),
             "probe": None if self.probe is None else self.probe.to_dict(),
             "test_vectors": self.test_vectors(),
+            **({} if self.measured.usual else {"measured": self.measured.to_dict()}),
         }
 
     @classmethod

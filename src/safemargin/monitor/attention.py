@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.budget import Budget
 from safemargin.core.plain import plain_values
 from safemargin.core.records import Floats
 from safemargin.core.text import counted
@@ -55,6 +56,8 @@ class AttentionRow:
 class Hindsight:
     """What looking back on the episodes of a study rests on."""
 
+    budget: Budget | None
+    """What people can attend to."""
     fail: str
     """What counts as a failure."""
     why: str
@@ -76,7 +79,7 @@ class Hindsight:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         found: dict[str, Any] = plain_values(asdict(self))
-        return found
+        return {**found, "budget": None if self.budget is None else self.budget.plain}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +87,6 @@ class Attention(Hindsight):
     """What each threshold would have cost and caught in the episodes of a study."""
 
     rows: tuple[AttentionRow, ...]
-    budget: float | None
-    """Share of decisions that people can attend to."""
     choices: tuple[AttentionRow | None, ...]
     """For each tolerance: the highest threshold within the budget; None where even 1 exceeds it."""
     tolerances: tuple[float, ...]
@@ -204,10 +205,13 @@ def _caught(events: Sequence[bool], chance: float) -> Caught | None:
 
 
 def within_budget(
-    rows: Sequence[AttentionRow], tolerance: float, budget: float | None
+    rows: Sequence[AttentionRow], tolerance: float, budget: Budget | None
 ) -> AttentionRow | None:
     """Return the highest threshold that the budget allows."""
     if budget is None:
         return None
-    allowed = [row for row in rows if row.tolerance == tolerance and row.called <= budget]
+    cost = "called" if budget.unit == "share" else "calls_per_hour"
+    allowed = [
+        row for row in rows if row.tolerance == tolerance and getattr(row, cost) <= budget.amount
+    ]
     return allowed[-1] if allowed else None

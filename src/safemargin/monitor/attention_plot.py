@@ -50,9 +50,11 @@ def attention_figure(attention: Attention) -> Figure:
     right.set_xlabel("share of decisions called")
     left.set_ylabel(f"share of {what} caught")
     if attention.budget is not None:
-        right.axvline(attention.budget, color="0.4", linewidth=1, linestyle="dotted")
-        right.annotate(
-            f"budget {percent(attention.budget)}", (attention.budget, 0.02), fontsize=8,
+        amount, share = attention.budget.amount, attention.budget.unit == "share"
+        axes = right if share else left
+        axes.axvline(amount, color="0.4", linewidth=1, linestyle="dotted")
+        axes.annotate(
+            f"budget {percent(amount) if share else attention.budget}", (amount, 0.02), fontsize=8,
             xytext=(4, 0), textcoords="offset points", color="0.3",
         )  # fmt: skip
     handles, labels = left.get_legend_handles_labels()

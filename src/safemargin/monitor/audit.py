@@ -181,8 +181,11 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
 
     def _about(self, connection: sqlite3.Connection) -> None:
         """Read the log's format, and find the key of its seals."""
-        found, *key = connection.execute("SELECT * FROM about").fetchone()
-        if found not in FORMATS:
+        rows = connection.execute("SELECT * FROM about").fetchall()
+        if len(rows) != 1:
+            raise AuditLogError(f"{self.path} does not say what it is: it was damaged or altered")
+        found, *key = rows[0]
+        if found not in FORMATS or len(key) != FORMATS.index(found):
             raise AuditLogError(f"{self.path} has the format {found!r}, not {FORMAT!r}")
         self._has_seals = found != FORMATS[0]
         if not self._has_seals or key[0] is None:
@@ -201,7 +204,9 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         row = self._connection.execute(
             "SELECT id, digest FROM entries ORDER BY id DESC LIMIT 1"
         ).fetchone()
-        return (0, b"") if row is None else (int(row[0]), bytes(row[1]))
+        if row is None:
+            return 0, b""
+        return int(row[0]), row[1] if isinstance(row[1], bytes) else b""  # `check` finds others
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -285,11 +290,19 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         for number, row in enumerate(self._rows(further, page=500), start=1):
             if row[0] != number or (number == 1 and row[2] != "server-started"):
                 raise AuditLogAltered(f"{self.path}: entry {number} is missing")
-            digest = _digest(digest, row[:8], row[8])
+            try:
+                digest = _digest(digest, row[:8], row[8])
+            except TypeError:  # bytes where there was text, or the other way round
+                digest = b""
             if digest != row[9]:
                 raise AuditLogAltered(
                     f"{self.path}: entry {number} was altered after it was written, or one "
                     "before it was"
+                )
+            if self.sealed == "no" and row[10] is not None:
+                raise AuditLogAltered(
+                    f"{self.path}: entry {number} is sealed, and the log no longer says with which "
+                    "key"
                 )
             if self._sealer is not None and not self._sealer.fits(digest, row[10]):
                 raise AuditLogAltered(

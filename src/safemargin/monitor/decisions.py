@@ -37,6 +37,8 @@ class Rule(NamedTuple):
     """The lowest measured proxy."""
     highest: float
     """The highest measured proxy."""
+    about: str = ""
+    """What a margin is about, where that is not random actions and discounted reward."""
 
 
 def make_rule(
@@ -70,7 +72,7 @@ def make_rule(
         raise InvalidInput(f"pause must be at least 0 decisions, got {pause}")
     whole = int(call_at), int(release_at), int(pause)
     measured = margins.lowest_proxy, margins.highest_proxy
-    return Rule(margins.proxy, float(tolerance), *whole, *measured)
+    return Rule(margins.proxy, float(tolerance), *whole, *measured, margins.measured.brief)
 
 
 def default_release(n_values: Sequence[int], call_at: int) -> int:
@@ -119,7 +121,7 @@ def _why(decision: Decision) -> str:
     margin, rule = decision.margin, decision.rule
     if not np.isfinite(decision.proxy):
         return "the scores give no finite proxy, so nothing is known"
-    text = f"margin {margin}"
+    text = f"margin {margin}" + (f" ({rule.about})" if rule.about else "")
     if decision.outside and decision.proxy > rule.highest:
         text = (
             f"{rule.proxy} {decision.proxy:.4g} lies above {rule.highest:.4g}, the highest the "

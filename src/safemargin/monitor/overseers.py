@@ -14,6 +14,7 @@ from safemargin.core.records import Array
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
 from safemargin.criticality.batch import action_returns
+from safemargin.criticality.repeatable import jittered
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.environments import SnapshotSimulator
 from safemargin.errors import InvalidInput
@@ -51,6 +52,11 @@ class Lookahead:
     snapshots the doctor trusts. Where the environment is random, `trials` futures of each action
     are tried, the same for every action; the real future is none of them. Ties go to the agent's
     own action.
+
+    In a deterministic environment a lookahead knows the future, luck included. With a `jitter`, the
+    agent takes a random action with this probability in the futures that are tried, and the action
+    taken is the one that is best on average over `trials` of them, as for a person who sees where
+    things lead but not every detail.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Lookahead:
         steps: int = 50,
         gamma: float = 0.99,
         trials: int = 1,
+        jitter: float = 0.0,
         kind: Any = None,
         seed: int = 0,
     ) -> None:
@@ -69,7 +76,9 @@ class Lookahead:
             )
         why_not = "; a lookahead does not know its memory"
         self.policy = _load_without_memory(policy, kind, why_not)
-        self._trials = trials
+        if not 0 <= jitter < 1:
+            raise InvalidInput(f"the jitter is a probability from 0 to below 1, got {jitter:g}")
+        self._trials, self._jitter = trials, jitter
         # The horizon is where γ^h falls to the accepted error.
         self._settings = Settings(
             gamma=gamma, n_values=(1,), horizon_error=gamma ** (steps - 0.5), seed=seed
@@ -83,17 +92,19 @@ class Lookahead:
             raise InvalidInput(f"a lookahead tries each of a Discrete space's actions, not {space}")
         simulator = SnapshotSimulator(env)
         simulator.observation, simulator.ended = observation, False
-        runner = Runner(simulator, self.policy, self._settings)
+        plain = Runner(simulator, self.policy, self._settings)
+        runner = jittered(plain, self._jitter) if self._jitter else plain
         point = Point(simulator.save(), None)
         self._asked += 1
         try:
             futures = [
-                action_returns(runner, point, environment=future) for future in self._futures()
+                action_returns(runner, point, environment=future, policy=slips)
+                for future, slips in zip(self._futures(), self._slips(), strict=True)
             ]
         finally:
             simulator.restore(point.snapshot)
         self.returns = np.mean(futures, axis=0)
-        own = int(runner.choose(scores, None, None)) - int(space.start)
+        own = int(plain.choose(scores, None, None)) - int(space.start)
         best = int(np.argmax(self.returns))
         if self.returns[own] >= self.returns[best]:
             best = own
@@ -104,6 +115,13 @@ class Lookahead:
         if self._trials == 1:
             return [None]
         key = self._settings.seed, Purpose.TRIAL_ENVIRONMENT, self._asked
+        return [partial(stream, *key, number) for number in range(self._trials)]
+
+    def _slips(self) -> list[Callable[[], np.random.Generator] | None]:
+        """Return the random stream of the agent's slips in each future."""
+        if not self._jitter:
+            return [None] * self._trials
+        key = self._settings.seed, Purpose.JITTER, self._asked
         return [partial(stream, *key, number) for number in range(self._trials)]
 
 

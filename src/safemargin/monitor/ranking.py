@@ -7,20 +7,24 @@ one moment of each episode.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from safemargin.core.budget import Budget
 from safemargin.core.records import EpisodeKey, Floats
 from safemargin.core.seeding import plain_generator
+from safemargin.core.text import counted
 from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.sample import Booleans
 from safemargin.margins.learned.probe import RANKINGS, is_learned
 from safemargin.margins.methods import DEFAULT_METHOD
 from safemargin.monitor.attention import Caught, Hindsight, Tally, tally
+from safemargin.monitor.caller import LENGTH
 from safemargin.monitor.failures import find_failures
-from safemargin.monitor.simulation import check_attention, hindsight_margins
+from safemargin.monitor.simulation import check_attention, hindsight_margins, parse_budget
 from safemargin.policies.proxies import single_values
 from safemargin.policies.value_signals import SIGNALS
 from safemargin.study.grouping import group_labels
@@ -69,7 +73,9 @@ class RankedOversight(Hindsight):
 
     rows: tuple[RankedRow, ...]
     by: str
-    budget: float
+    budget: Budget
+    length: float
+    """Seconds that a call lasts at least, with a budget of calls an hour."""
     fatigue: float | None
 
 
@@ -77,7 +83,7 @@ def rank_oversight(
     study: Study,
     by: str,
     *,
-    budget: float = 0.05,
+    budget: str | float | Budget = 0.05,
     fail: str | None = None,
     within: int = 8,
     rate: float = 15.0,
@@ -87,13 +93,16 @@ def rank_oversight(
     confidence: float = 0.95,
     method: str = DEFAULT_METHOD,
 ) -> RankedOversight:
-    """Return what people see who look at the share `budget` of decisions that `by` puts first.
+    """Return what people see who look at the decisions that `by` puts first, within `budget`.
 
+    With a share of decisions, they look at these decisions. With calls an hour ('20/hour', of all
+    agents together), the decisions that come first call, and a call lasts at least three seconds.
     `by`: 'margin' (the lowest, at `tolerance`), 'proxy' (the study's default), 'regret' or 'stakes'
     (learned), or the name of any proxy along the episodes. `fatigue`: the calls an hour at which a
     person reviews only every second one well. The others are those of `simulate_oversight`.
     """
-    check_attention(budget, within, rate, agents)
+    limit = parse_budget(budget)
+    check_attention(within, rate, agents)
     if fatigue is not None and not 0 < fatigue < np.inf:
         raise InvalidInput(f"fatigue is a number of calls an hour above 0, got {fatigue:g}")
     notes: list[str] = []
@@ -111,13 +120,17 @@ def rank_oversight(
     values = {name: _along(study, name, traces, tolerance, confidence, method, notes)}
     values[LOT] = {trace.key: lots.random(trace.steps - trace.opening) for trace in traces}
     rows = []
+    share = limit.amount
     for ranking, along in values.items():
         failed = [failures.after_opening(trace) for trace in traces]
-        found = tally(list(looks(along, budget).values()), failed, within)
-        seen = _captured(study, ranking, along, regrets, traces, budget)
+        during = _during(along, limit, rate, agents)
+        found = tally(list(during.values()), failed, within)
+        if limit.unit == "hour" and ranking != LOT:
+            share = found.called / found.decisions
+        seen = _captured(study, ranking, along, regrets, traces, share)
         rows.append(_row(ranking, found, seen, rate * 3600 * agents, fatigue))
     if regrets is not None:
-        known = _seen(study, regrets, None, budget)
+        known = _seen(study, regrets, None, share)
         rows.append(RankedRow(ORACLE, None, None, None, None, None, None, known, None))
     if name in RANKINGS.values():
         notes.append(
@@ -127,7 +140,8 @@ def rank_oversight(
     return RankedOversight(
         rows=tuple(rows),
         by=by,
-        budget=budget,
+        budget=limit,
+        length=LENGTH,
         fail=failures.text,
         why=failures.why,
         rate=rate,
@@ -176,6 +190,55 @@ def looks(along: Mapping[EpisodeKey, Floats], share: float) -> dict[EpisodeKey, 
         key: (values > level) | ((values == level) & (rng.random(len(values)) < chance))
         for key, values in along.items()
     }
+
+
+def _during(
+    along: Mapping[EpisodeKey, Floats], budget: Budget, rate: float, agents: int
+) -> dict[EpisodeKey, Booleans]:
+    """Return the decisions that a budget lets people look at."""
+    if budget.unit == "share":
+        return looks(along, budget.amount)
+    hours = sum(map(len, along.values())) / rate / 3600
+    allowed = int(budget.amount / agents * hours)
+    if not allowed:
+        raise InvalidInput(
+            f"a budget of {budget} cannot be judged by this study: its episodes last "
+            f"{hours:.2g} hours of one of {counted(agents, 'agent')}, which is less than a call; "
+            "raise the budget, or collect more"
+        )
+    return calls(along, allowed, max(round(LENGTH * rate), 1))
+
+
+def calls(
+    along: Mapping[EpisodeKey, Floats], allowed: int, length: int
+) -> dict[EpisodeKey, Booleans]:
+    """Return which decisions are looked at if the highest values call, this many times at most.
+
+    A call lasts `length` decisions or longer, while further ones of those highest values come.
+    """
+    keys, rng = list(along), plain_generator(0)
+    every = np.concatenate(list(along.values()))
+    ends = np.cumsum([len(values) for values in along.values()])
+    picked: list[list[int]] = [[] for _ in keys]
+    count = 0
+    for at in np.lexsort([rng.random(len(every)), -every]).tolist():
+        which = int(np.searchsorted(ends, at, side="right"))
+        own = picked[which]
+        place = bisect_left(own, at)
+        after_one = place > 0 and at - own[place - 1] < length
+        before_one = place < len(own) and own[place] - at < length
+        joined = 0 < place < len(own) and own[place] - own[place - 1] < length
+        count += 1 - after_one - before_one + joined
+        if count > allowed:
+            break
+        own.insert(place, at)
+    found = {}
+    for key, own, end in zip(keys, picked, ends.tolist(), strict=True):
+        begin = end - len(along[key])
+        last = np.full(len(along[key]), -length)
+        last[np.array(own, dtype=np.int64) - begin] = np.array(own, dtype=np.int64) - begin
+        found[key] = np.arange(len(last)) - np.maximum.accumulate(last) < length
+    return found
 
 
 def _name(study: Study, by: str, first: EpisodeKey) -> str:

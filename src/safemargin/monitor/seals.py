@@ -150,7 +150,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     for number, text in enumerate(texts, start=1):
         try:
             line = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             line = None
         if not isinstance(line, dict) or any(
             type(line.get(name)) is not kind for name, kind in wanted.items()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from safemargin.core.budget import Budget
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import Sample
@@ -32,7 +33,7 @@ FOLDS = 5
 def simulate_oversight(
     study: Study,
     *,
-    budget: float | None = None,
+    budget: str | float | Budget | None = None,
     tolerances: Sequence[float] | None = None,
     fail: str | None = None,
     within: int = 8,
@@ -45,12 +46,13 @@ def simulate_oversight(
 ) -> Attention:
     """Return what calling at each threshold would have cost and caught in a study's episodes.
 
-    `budget`: the share of decisions that people can attend to. `fail`: what counts as a failure
-    (see `failures`; None: chosen from the study). `within`: a call counts up to this many decisions
-    before a failure. `rate`: decisions per second of one agent. Calls end as a
-    monitor ends them by default: at the next measured n above `call_at`.
+    `budget`: what people can attend to, a share of decisions or calls an hour ('20/hour'). `fail`:
+    what counts as a failure (see `failures`; None: chosen from the study). `within`: a call counts
+    up to this many decisions before a failure. `rate`: decisions per second of one agent. Calls end
+    as a monitor ends them by default: at the next measured n above `call_at`.
     """
-    check_attention(budget, within, rate, agents)
+    limit = None if budget is None else parse_budget(budget)
+    check_attention(within, rate, agents)
     failures = find_failures(study, fail)
     whole = study.fit(confidence, method=method, proxy=proxy, estimand=estimand)
     if tolerances is None:
@@ -76,8 +78,8 @@ def simulate_oversight(
         notes.append(f"only {distinct} of {len(episodes)} episodes are distinct")
     return Attention(
         rows=rows,
-        budget=budget,
-        choices=tuple(within_budget(rows, tolerance, budget) for tolerance in chosen),
+        budget=limit,
+        choices=tuple(within_budget(rows, tolerance, limit) for tolerance in chosen),
         tolerances=chosen,
         fail=failures.text,
         why=failures.why,
@@ -128,10 +130,16 @@ def _try_held_out(
         return None
 
 
-def check_attention(budget: float | None, within: int, rate: float, agents: int) -> None:
+def parse_budget(given: str | float | Budget) -> Budget:
+    """Return the budget that is given; InvalidInput where it allows nothing."""
+    budget = Budget.parse(given)
+    if not budget.amount:
+        raise InvalidInput(f"the budget must be above 0, got {budget}: nobody would look at all")
+    return budget
+
+
+def check_attention(within: int, rate: float, agents: int) -> None:
     """Raise InvalidInput for options that make no sense."""
-    if budget is not None and not 0 < budget <= 1:
-        raise InvalidInput(f"the budget is a share of decisions between 0 and 1, got {budget:g}")
     if within < 1:
         raise InvalidInput(f"within must be at least 1 decision, got {within}")
     if not (rate > 0 and math.isfinite(rate)):

@@ -131,8 +131,11 @@ class Sb3Policy(BatchedPolicy):
         self.uses_mask = self.algorithm == "MaskablePPO"
         self.normalisation = self._find_normalisation(model, normalize)
         self.identity = identity or module_identity(self.network)
-        if self.normalisation is not None and identity is None:
-            self.identity = self.normalisation.identity(self.identity)
+        if self.normalisation is not None:
+            if identity is None:
+                self.identity = self.normalisation.identity(self.identity)
+            if isinstance(normalize, str | Path):
+                self.description += f", normalised with {Path(normalize).name}"
         self.trained_returns = _trained_returns(model)
 
     def _find_normalisation(self, model: BaseAlgorithm, given: Any) -> Normalisation | None:

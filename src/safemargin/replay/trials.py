@@ -9,6 +9,7 @@ import numpy as np
 
 from safemargin.core.records import Floats
 from safemargin.criticality.estimation import trial_streams
+from safemargin.criticality.perturbations import History
 from safemargin.criticality.plans import Planner
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.engines import Job
@@ -41,7 +42,9 @@ class TrialPlayer:
             self.simulator = make_simulator(job.environment.make(), way=job.way)
         else:
             self.simulator = camera.simulator
-        self.runner = Runner(self.simulator, job.policy, job.settings)
+        self.runner = Runner(
+            self.simulator, job.policy, job.settings, perturbation=job.perturbation
+        )
         self._at: tuple[Recording, int] | None = None
         self._point: Point | None = None
         self._first: list[bytes] = []
@@ -56,7 +59,7 @@ class TrialPlayer:
         exact: bool,
         stop: Callable[[], bool] = lambda: False,
     ) -> PlayedTrial:
-        """Play the trial of that number with n random actions, exactly as it was measured.
+        """Play the trial of that number with n mistakes, exactly as it was measured.
 
         `exact`: every sequence of actions was measured once (`Estimate.exact`).
         """
@@ -64,7 +67,16 @@ class TrialPlayer:
         runner, simulator, settings = self.runner, self.simulator, self.job.settings
         keys = (*recording.episode.key.stream_keys, step)
         mask = point.snapshot.mask
-        planner = Planner(settings, runner.random_actions, keys, enumerable=exact, mask=mask)
+        mistakes = runner.mistakes
+        planner = Planner(
+            settings,
+            runner.random_actions,
+            keys,
+            mistakes,
+            enumerable=exact,
+            mask=mask,
+        )
+        history = History(runner.random_actions, point.earlier)
         uniforms = planner.plan(n).uniforms(number)  # [n, width]
         streams = trial_streams(settings.seed, self.job.randomness, keys, number)
         simulator.restore(point.snapshot)
@@ -76,11 +88,12 @@ class TrialPlayer:
         while not simulator.ended and len(rewards) < settings.horizon and not stop():
             rows, (memory,) = runner.scores([simulator.observation], [memory])
             if len(rewards) < len(uniforms):
-                runner.skip_draw(streams.policy)
-                action = runner.random_actions(uniforms[len(rewards)], simulator.mask)
+                history.observation, history.mask = simulator.observation, simulator.mask
+                uniform = uniforms[len(rewards)]
+                action = runner.err(mistakes, uniform, history, rows[0], streams.policy)
             else:
                 action = runner.choose(rows[0], streams.policy, simulator.mask)
-            rewards.append(simulator.step(action).reward)
+            rewards.append(runner.signal.value(simulator.step(action), simulator))
             pictures += self._look()
         return PlayedTrial(
             number=number,

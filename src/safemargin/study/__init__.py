@@ -10,8 +10,8 @@ validates and compares. `learning` learns a proxy from the `lessons`, whose mome
 groups, and `learning_rankings` rankings by the `regrets` of measured moments. `status`, `plays`,
 `rare_losses`, `noise` and `findings` describe the data; `costs`, `forecast`, `pilot`, `planning`
 and `suggestions` say what a collection will cost; `plot_info` and `plots` draw it, and `export`
-writes tables. `gating` compares two studies, as `pytest_plugin` does in a test, and `tracing`
-studies the checkpoints of a training.
+writes tables. `fidelity` tests rankings of steps, `gating` compares two studies, as `pytest_plugin`
+does in a test, and `tracing` studies the checkpoints of a training.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from safemargin.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from safemargin.study.fidelity import measure_fidelity as measure_fidelity
     from safemargin.study.gating import gate as gate
     from safemargin.study.planning import CostPlan as CostPlan
     from safemargin.study.planning import plan_study as plan_study

@@ -14,6 +14,7 @@ from typing import Any
 
 from safemargin.core.progress import Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
+from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.engines import Engine
 from safemargin.environments.doctor.diagnosis import corrected
 from safemargin.errors import DiagnosisWrong, InvalidInput
@@ -21,10 +22,6 @@ from safemargin.study.passes import Episodes, in_turn, measure_moments, run_game
 from safemargin.study.plays import FewPlays, count_plays, describe_plays
 from safemargin.study.provenance import keep_proof
 from safemargin.study.store import Store
-
-
-class DiagnosisCorrected(UserWarning):
-    """The doctor's diagnosis turned out to be wrong; everything is measured again."""
 
 
 def collect(

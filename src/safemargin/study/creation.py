@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from safemargin.core.measured import RANDOM, parse_perturbation
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
-from safemargin.environments import EnvironmentSpec, Way
+from safemargin.criticality.estimation import NOT_RANDOM
+from safemargin.criticality.perturbations import Perturbation, make_perturbation
+from safemargin.criticality.signals import Signal
+from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
+from safemargin.policies.actions import RandomActions
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
 from safemargin.study.provenance import (
     describe_environment,
     describe_policy,
     refuse_mixing,
+    refuse_other_perturbation,
     source_text,
 )
 from safemargin.study.signing import SIGNATURE, signature
@@ -51,10 +59,15 @@ def study_entries(
             f"proxy {selection_proxy!r} does not apply to scores of kind {policy.kind!r}; "
             + did_you_mean(selection_proxy, names)
         )
+    mistakes = _perturbation(spec, settings)
+    diagnosis: dict[str, Any] = {"asked_way": way}
+    if diagnose:
+        diagnosis = _diagnose(spec, policy, settings, way, progress)
+        found = diagnosis["environment_deterministic"] and diagnosis["policy_deterministic"]
+        if mistakes.worst and not found:
+            raise InvalidInput(NOT_RANDOM.format(perturb=settings.perturb))
     return {
-        "diagnosis": _diagnose(spec, policy, settings, way, progress)
-        if diagnose
-        else {"asked_way": way},
+        "diagnosis": diagnosis,
         "environment": describe_environment(spec, policy),
         "policy": describe_policy(policy, given_policy),
         "settings": asdict(settings),
@@ -62,7 +75,30 @@ def study_entries(
         "extra_proxies": [source_text(extra) for extra in proxies if isinstance(extra, str)],
         "selection_proxy": selection_proxy,
         "versions": versions_in_use(),
-    }
+    } | ({"perturbation": {"identity": mistakes.identity}} if mistakes.identity else {})
+
+
+def with_full_path(settings: Settings) -> Settings:
+    """Return settings whose perturbation names its file by the full path."""
+    written = parse_perturbation(settings.perturb)
+    if written.kind == "policy":
+        return replace(settings, perturb=f"policy:{source_text(written.argument)}")
+    return replace(settings, perturb=source_text(settings.perturb))
+
+
+def _perturbation(spec: EnvironmentSpec, settings: Settings) -> Perturbation:
+    """Load the perturbation; an error if it, or the signal, makes no sense in this environment."""
+    found = make_perturbation(settings.perturb)
+    signal = Signal.parse(settings.signal)
+    if settings.perturb != RANDOM or signal.in_info:
+        with spec.opened() as env:
+            found.check(env.action_space, settings)
+            if signal.in_info:
+                random_actions, simulator = RandomActions(env.action_space), make_simulator(env)
+                simulator.reset(settings.seed)
+                first = random_actions(np.zeros(random_actions.width), simulator.mask)
+                signal.value(simulator.step(first), simulator)
+    return found
 
 
 def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
@@ -75,6 +111,7 @@ def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
     except StudyExists:  # perhaps made by another process just now
         store = Store.open(folder)
         refuse_mixing(store, entries)
+        refuse_other_perturbation(store, entries.get("perturbation", {}).get("identity"))
         return store
 
 

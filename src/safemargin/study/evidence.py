@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
+from safemargin.core.measured import RANDOM, parse_perturbation
 from safemargin.core.records import Floats, Measurement
 from safemargin.core.settings import Settings
 from safemargin.criticality.plans import rule_of
-from safemargin.criticality.stopping import FixedRule, RareLossRule, StoppingRule
+from safemargin.criticality.stopping import FixedRule, RareLossRule, StoppingRule, WorstRule
 
 TOLERANCE = 1e-6
 """How far a stored number may lie from the recomputed one, relative to it: other processors and
@@ -35,19 +36,28 @@ def contradiction(measurement: Measurement, settings: Settings) -> str | None:
     sequence takes too long to compute for a whole study.
     """
     estimate, returns = measurement.estimate, measurement.perturbed
-    count = len(returns)
+    count, kind = len(returns), parse_perturbation(settings.perturb).kind
     if estimate.n not in settings.n_values:
         return f"the study measures n = {', '.join(map(str, settings.n_values))} only"
     if returns.ndim != 1 or measurement.unperturbed.ndim != 1:
         return "its returns are not plain lists of numbers"
     if estimate.exact:
-        # Every sequence of n actions was taken: a whole number to the power of n.
+        # Every sequence of n actions was taken: a whole number to the power of n. A perturbation
+        # that draws nothing has only one, under any plan.
         whole = round(count ** (1 / estimate.n)) ** estimate.n == count
-        if settings.trial_plan != "fixed" or len(measurement.unperturbed) > 1 or not whole:
+        sole = kind not in (RANDOM, "worst")
+        whole = count == 1 if sole else whole
+        planned = settings.trial_plan == "fixed" or sole
+        if not planned or len(measurement.unperturbed) > 1 or not whole:
             return f"it is called exact, which {count} trials cannot be here"
+    worst = kind == "worst"
     anytime = settings.trial_plan == "anytime"
     rule = judge(
-        FixedRule(settings, count) if estimate.exact or anytime else rule_of(settings),
+        WorstRule(settings, count)
+        if worst
+        else FixedRule(settings, count)
+        if estimate.exact or anytime
+        else rule_of(settings),
         measurement.unperturbed - returns,
     )
     half_width, sure, stopped = rule.half_width, rule.sure, rule.stopped

@@ -60,7 +60,7 @@ def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Pa
     keys = [key for key in store.episode_outlines() if key.phase == "natural"][:episodes]
     if not keys:
         raise StudyIncomplete(f"the study in {store.folder} holds no natural episodes yet")
-    n_values = store.meta("settings")["n_values"]
+    n_values = store.settings().n_values
     pieces: dict[str, list[Array]] = {}
     for episode in map(store.episode, keys):
         steps = np.arange(episode.steps)

@@ -39,12 +39,15 @@ def fit_study(
 ) -> Margins:
     """Fit margins to a study's moments, and say in them whose they are."""
     settings = store.settings()
+    measured = settings.measured
+    without_folder = {} if measured.usual else {"perturb": measured.perturb}
     environment, policy = store.meta("environment"), store.meta("policy")
     about: dict[str, Any] = {
         "proxy": tuples.proxy,
         "environment": {name: environment[name] for name in ("name", "identity", "arguments")},
         "policy": {name: policy[name] for name in ("description", "identity", "kind")},
-        "settings": store.meta("settings"),
+        "settings": store.meta("settings") | without_folder,
+        "measured": measured,
         "counts": {
             **{phase: int((tuples.phases == phase).sum()) for phase in PHASES},
             "trials": int(tuples.trials.sum()),

@@ -102,6 +102,12 @@ def learn_ranking(
     if labels < 0:
         raise InvalidInput(f"labels must be at least 0, got {labels}")
     regrets = read_regrets(store)  # refused before anything is collected
+    known = getattr(regrets, target)[regrets.natural]
+    if len(known) and not (known > 0).any():
+        raise StudyIncomplete(
+            f"there is no {target} at any of the {len(known)} natural moments of the study in "
+            f"{store.folder}, so nothing can be learned of it; collect more moments"
+        )
     if labels:
         collect_labels(store, open_engine, labels, progress)
     with store.writing():
@@ -126,11 +132,6 @@ def _learn(store: Store, target: str, regrets: Regrets, progress: Progress) -> L
         raise StudyIncomplete(
             f"the study in {store.folder} holds {int(natural.sum())} finished natural moments, and "
             f"it takes {FEWEST} to learn a ranking and show what it is worth; collect more"
-        )
-    if not (gains[natural] > 0).any():
-        raise StudyIncomplete(
-            f"there is no {target} at any of the {int(natural.sum())} natural moments of the study "
-            f"in {store.folder}, so nothing can be learned of it; collect more moments"
         )
     lessons = replace(material.lessons, losses=gains[:, None])
     recipes = available_recipes()

@@ -72,6 +72,8 @@ def open_labels(store: Store, *, make: bool = False) -> Store | None:
     if not make:
         return None
     entries = {name: store.meta(name) for name in (*ENTRIES, "versions")}
+    if (perturbation := store.meta("perturbation")) is not None:
+        entries["perturbation"] = perturbation
     entries["proxies"] = [name for name in entries["proxies"] if name != LEARNED]
     settings = Settings.from_mapping(entries["settings"])
     entries |= {"settings": asdict(label_settings(settings)), PURPOSE: LABELS}
@@ -134,6 +136,14 @@ def add_missing_features(store: Store, engine: Engine, progress: Progress) -> No
     for found in look_at_moments(engine, store, todo):
         store.add_features(found)
         progress.advance(0)
+
+
+def inputs_at_moments(
+    store: Store, settings: Settings
+) -> tuple[list[EpisodeKey], npt.NDArray[np.float32]]:
+    """Return the finished moments, and what a learned proxy sees there, [moments, inputs]."""
+    part = _read_part(store, settings)
+    return part.keys, probe_inputs(store.meta("policy")["kind"], part.recent, part.hidden)
 
 
 @dataclass(frozen=True, eq=False)

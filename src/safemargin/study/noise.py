@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import Floats, Measurement, Tuples
 from safemargin.core.settings import Settings
 from safemargin.study.store import Store
@@ -44,8 +45,8 @@ class Noise:
 
 
 def measure_noise(store: Store, tuples: Tuples) -> Noise | None:
-    """Return the noise in a study's moments; None for too few of them."""
-    if len(tuples) < ENOUGH:
+    """Return the noise in a study's moments; None for too few of them, or if none was sampled."""
+    if len(tuples) < ENOUGH or parse_perturbation(store.settings().perturb).kind == "worst":
         return None
     variances = {(key, one.estimate.n): variance(one) for key, one in store.all_measurements()}
     proxies = np.broadcast_to(tuples.proxies.T, tuples.criticalities.T.shape)  # [n, moments]

@@ -11,13 +11,18 @@ from dataclasses import dataclass
 
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import Randomness
+from safemargin.criticality.perturbations import Perturbation, make_perturbation
 from safemargin.engines import Job
 from safemargin.environments import EnvironmentSpec
 from safemargin.errors import InvalidInput, UntrustedCode
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy, proxies_for
-from safemargin.study.provenance import describe_environment, refuse_mixing
+from safemargin.study.provenance import (
+    describe_environment,
+    refuse_mixing,
+    refuse_other_perturbation,
+)
 from safemargin.study.signing import code_named, is_signed
 from safemargin.study.store import Store
 
@@ -58,6 +63,7 @@ class Parts:
             code += code_named(policy=self.store.meta("policy")["source"])
         if policy and self.extra_proxies is None:
             code += code_named(proxies=self.store.meta("extra_proxies"))
+        code += code_named(perturb=self.store.settings().perturb) if policy else []
         if code and not self.trust and not is_signed(self.store):
             raise UntrustedCode(
                 f"the study in {self.store.folder} would run {', '.join(code)}, and is not signed "
@@ -93,7 +99,14 @@ class Parts:
                 policy=not diagnosis["policy_deterministic"],
             ),
             identity=self.store.meta("environment")["identity"],
+            perturbation=self._perturbation(settings),
         )
+
+    def _perturbation(self, settings: Settings) -> Perturbation:
+        """Load the perturbation; StudyMismatch if its file has changed."""
+        found = make_perturbation(settings.perturb)
+        refuse_other_perturbation(self.store, found.identity)
+        return found
 
     def _loaded_policy(self) -> Policy:
         if self.policy is None:

@@ -156,7 +156,9 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
             color="white" if dark else "black",
         )
     axes.set_xlabel(f"proxy: {readable(fitted.proxy)}")
-    axes.set_ylabel("tolerance ζ (discounted reward)")
+    about = fitted.measured
+    what = "discounted reward" if about.usual else about.loss
+    axes.set_ylabel(f"tolerance ζ ({what})")
     axes.set_title(
         f"Safety margin: {ESTIMANDS[fitted.estimand]}, {percent(fitted.confidence)} confidence\n"
         f"method: {fitted.method}",
@@ -168,7 +170,7 @@ def heatmap_figure(info: HeatmapInfo) -> Figure:
     bar = figure.colorbar(image, ax=axes, ticks=shown, pad=0.02)
     bar.ax.minorticks_off()
     bar.set_ticklabels([str(steps[step]) for step in shown])
-    bar.set_label("margin (random actions that can be afforded)")
+    bar.set_label(f"margin ({fitted.measured.mistakes} that can be afforded)")
     return figure
 
 

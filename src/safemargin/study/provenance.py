@@ -105,6 +105,17 @@ def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_other_perturbation(store: Store, identity: str | None) -> None:
+    """Raise StudyMismatch if the policy or function behind the mistakes is not the study's."""
+    made_with = (store.meta("perturbation") or {}).get("identity")
+    if identity != made_with:
+        raise StudyMismatch(
+            f"the study in {store.folder} was made with another perturbation: what "
+            f"{store.settings().perturb!r} names has changed since; restore it, or collect into "
+            "another folder"
+        )
+
+
 def keep_proof(store: Store, proof: Proof) -> None:
     """Store the proof, or raise StudyMismatch if the stored one differs."""
     if not refuse_other_proof(store, proof):

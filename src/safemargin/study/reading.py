@@ -137,6 +137,8 @@ class StoreReader:
                 number = isinstance(getattr(Settings, name, None), float | int)
                 if number and not isinstance(value, float | int):
                     raise TypeError(f"{name} is {value!r:.40}")
+            if "n_values" not in stored:  # the default would be other ones
+                raise TypeError("n_values is missing")
             return Settings.from_mapping(stored)
         except (ArithmeticError, TypeError) as error:
             what = f"the entry 'settings' of its table meta: {error}"

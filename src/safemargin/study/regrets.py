@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.measured import RANDOM, mistakes_in_words
 from safemargin.core.records import EpisodeKey, Floats, Measurement
 from safemargin.criticality.plans import Planner
 from safemargin.criticality.regret import How, Regret, regret_of
@@ -34,6 +35,8 @@ class RegretReader:
 
     def of(self, key: EpisodeKey, step: int, measurement: Measurement) -> Regret | None:
         """Return the regret of one (moment, n); None where its trials cannot show one."""
+        if self._settings.perturb != RANDOM:
+            return None
         first = None
         if self._random and measurement.estimate.n == 1 and self.refusal is None:
             first = self._first_actions(key, step, len(measurement.perturbed))
@@ -42,6 +45,12 @@ class RegretReader:
     @property
     def refusal(self) -> str | None:
         """Why no moment of the study can have a regret; None if they can."""
+        if self._settings.perturb != RANDOM:
+            return (
+                "regret and stakes compare the agent's action with all others, and the trials of "
+                f"the study in {self._store.folder} take "
+                f"{mistakes_in_words(self._settings.perturb)}; collect one without --perturb"
+            )
         if 1 not in self._settings.n_values:
             return (
                 "regret and stakes compare single actions, and the study in "

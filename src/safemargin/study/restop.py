@@ -54,6 +54,9 @@ def read_under(store: Store, moments: Sequence[EpisodeKey], plan: Settings) -> F
     table = np.empty((len(moments), len(made_with.n_values), 3))
     for row, key in enumerate(moments):
         for column, measurement in enumerate(store.measurements(key)):
+            if measurement.estimate.exact:  # a perturbation that draws nothing takes one trial
+                table[row, column] = measurement.estimate.mean, 0.0, 1
+                continue
             losses = measurement.unperturbed - measurement.perturbed  # [trials]
             rule = judge(rule_of(plan), losses)
             if not rule.stopped:

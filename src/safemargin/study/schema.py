@@ -116,6 +116,7 @@ OPTIONAL_ENTRIES: dict[str, Any] = {
     "proof": {"version": int, "runs": str, "proxies": dict},
     "target": {"natural": int, "spread": int, "workers": int},
     "versions": dict,
+    "perturbation": {"identity": str},
     "signature": str | None,
 }
 """Entries that a study may have, and their forms."""

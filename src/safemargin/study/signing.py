@@ -19,6 +19,7 @@ from typing import Any
 
 from platformdirs import user_data_path
 
+from safemargin.core.measured import RANDOM, parse_perturbation
 from safemargin.environments import EnvironmentSpec
 from safemargin.policies.proxies import PROXIES
 from safemargin.study.store import Store
@@ -33,7 +34,10 @@ KEY_BYTES = 32
 
 
 def code_named(
-    environment: EnvironmentSpec | None = None, policy: Any = None, proxies: Iterable[Any] = ()
+    environment: EnvironmentSpec | None = None,
+    policy: Any = None,
+    proxies: Iterable[Any] = (),
+    perturb: str = RANDOM,
 ) -> list[str]:
     """Return the code that making these parts would run; empty if they are plain.
 
@@ -48,9 +52,12 @@ def code_named(
         if not plain or not all(map(_is_number, environment.arguments.values())):
             given = ", ".join(f"{name}={value!r}" for name, value in environment.arguments.items())
             found.append(f"{text}({given})")
-    if isinstance(policy, str) and not policy.startswith("zoo:"):
-        onnx = Path(policy).suffix.lower() == ".onnx" and not policy.startswith("sb3:")
-        found += [] if onnx else [policy]
+    mistakes = parse_perturbation(perturb)
+    for one in (policy, mistakes.argument if mistakes.kind == "policy" else None):
+        if isinstance(one, str) and not one.startswith("zoo:"):
+            onnx = Path(one).suffix.lower() == ".onnx" and not one.startswith("sb3:")
+            found += [] if onnx else [one]
+    found += [perturb] if mistakes.kind == "own" else []
     named = [proxy for proxy in proxies if isinstance(proxy, str) and ":" in proxy]
     found += [proxy for proxy in named if proxy not in PROXIES]
     # Control characters must not hide anything from whoever reads this on a terminal.
@@ -65,7 +72,13 @@ def code_in(meta: Mapping[str, Any]) -> list[str]:
     """Return the code that a study's entries name."""
     spec = meta["environment"]["spec"]
     environment = None if spec is None else EnvironmentSpec.from_json(spec)
-    return code_named(environment, meta["policy"]["source"], meta["extra_proxies"])
+    return code_named(
+        environment, meta["policy"]["source"], meta["extra_proxies"], _perturbation(meta)
+    )
+
+
+def _perturbation(meta: Mapping[str, Any]) -> str:
+    return str(meta["settings"].get("perturb", RANDOM))
 
 
 def signature(meta: Mapping[str, Any]) -> str | None:
@@ -90,13 +103,15 @@ def sign_again(store: Store, meta: Mapping[str, Any]) -> None:
 
 
 def _entries(store: Store) -> dict[str, Any]:
-    return {name: store.meta(name) for name in SIGNED}
+    return {name: store.meta(name) for name in (*SIGNED, "settings")}
 
 
 def _signed_with(key: bytes | None, meta: Mapping[str, Any]) -> str | None:
     if key is None:
         return None
     named = [meta["environment"]["spec"], meta["policy"]["source"], meta["extra_proxies"]]
+    perturb = _perturbation(meta)
+    named += [perturb] if code_named(perturb=perturb) else []  # others name no code
     return hmac.new(key, json.dumps(named).encode(), hashlib.sha256).hexdigest()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import PHASES, Phase
 from safemargin.core.settings import Settings
 from safemargin.errors import StudyIncomplete
@@ -71,30 +72,36 @@ def study_status(store: Store, settings: Settings) -> Status:
     target = store.meta("target") or {"natural": 0, "spread": 0, "workers": 1}
     per_moment = len(settings.n_values)
     totals = store.totals()
+    if parse_perturbation(settings.perturb).kind == "worst":
+        totals["without_spread"] = 0  # nothing was sampled
     measured = store.measured_moments(per_moment)
-    wanted: dict[str, int] = {phase: target[phase] for phase in PHASES}
+    # A smaller number asked for later takes nothing away.
+    wanted: dict[Phase, int] = {
+        phase: max(target[phase], measured.get(phase, 0)) for phase in PHASES
+    }
     spread, resting_on_few = count_resting_on_few(store)
     left = max(sum(wanted.values()) * per_moment - totals["estimates"], 0)
     return Status(
-        wanted=wanted,
+        wanted=dict(wanted.items()),
         plays=count_plays(store),
         spread=spread,
         noise=measure_noise(store, read_tuples(store, settings, store.meta("selection_proxy"))),
         resting_on_few=resting_on_few,
         moments={phase: measured.get(phase, 0) for phase in PHASES},
         estimates_left=left,
-        seconds_left=_seconds_left(store, settings, target) if left else 0.0,
+        seconds_left=_seconds_left(store, settings, wanted, target["workers"]) if left else 0.0,
         regret=summarise_regret(store),
         **totals,
     )
 
 
-def _seconds_left(store: Store, settings: Settings, target: Mapping[str, int]) -> float | None:
+def _seconds_left(
+    store: Store, settings: Settings, wanted: Mapping[Phase, int], workers: int
+) -> float | None:
     """Forecast the rest of the collection from the moments measured so far, as a plan does."""
     done = read_costs(store, settings)
-    wanted: dict[Phase, int] = {phase: target[phase] for phase in PHASES}
     try:
         found = forecast(representative(done, settings.n_values), settings, wanted, done=done)
     except StudyIncomplete:  # no moment is measured for every n
         return None
-    return found.worker_seconds.expected / found.useful_workers(target["workers"])
+    return found.worker_seconds.expected / found.useful_workers(workers)

@@ -25,7 +25,7 @@ from safemargin.policies.base import ScoreKind
 from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, collect
-from safemargin.study.creation import new_or_same_store, study_entries
+from safemargin.study.creation import new_or_same_store, study_entries, with_full_path
 from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
@@ -83,6 +83,7 @@ class Study:
         folder = Path(path)
         if not isinstance(settings, Settings):
             settings = Settings.from_mapping(settings or {})
+        settings = with_full_path(settings)
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
         loaded = load_policy(policy, kind=scores, normalize=normalize)
         policy, new = normalized(policy, normalize), not (folder / DATABASE).exists()

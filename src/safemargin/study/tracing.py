@@ -183,9 +183,11 @@ def moments_within(
 
 
 def checkpoint_names(checkpoints: Sequence[Any]) -> list[str]:
-    """Return a short name for each checkpoint: a file's stem, or its number; each only once."""
+    """Return a short name for each checkpoint, only once: of its file or function, or a number."""
     names = [
-        Path(each).stem if isinstance(each, str | Path) else f"checkpoint {number}"
+        Path(str(each).rpartition(".py:")[2]).stem
+        if isinstance(each, str | Path)
+        else f"checkpoint {number}"
         for number, each in enumerate(checkpoints, start=1)
     ]
     return [
@@ -235,11 +237,12 @@ def _stage(
 
 
 def _known(values: Floats, games: Any, span: float | None = None) -> Known:
-    """Return a mean and its interval, with games as the independent units."""
+    """Return a mean and its interval, with games as the independent units; `span`: from 0 to it."""
     width = float(np.ptp(values)) if span is None else span
     change = change_from(0.0, Values(values, np.asarray(games, np.int64)), old=0.0, span=width)
     half = change.half_width((1 - LEVEL) / 2)
-    return Known(change.new, change.new - half, change.new + half)
+    low, high = change.new - half, change.new + half
+    return Known(change.new, *((low, high) if span is None else (max(low, 0.0), min(high, span))))
 
 
 def _rank_correlation(one: Floats, other: Floats) -> Known:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
+from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.table import Estimand
-from safemargin.margins.learned.probe import LEARNED, is_learned
+from safemargin.margins.learned.probe import is_learned
 from safemargin.margins.natural_proxies import draw_one_per_episode
 from safemargin.study.grouping import group_labels, learned_groups
 from safemargin.study.reading import TupleRow
@@ -29,6 +31,11 @@ def read_tuples(
     With `plan`, estimates are recomputed as if other settings had stopped the trials.
     """
     n_values = settings.n_values
+    if estimand == "single-run" and parse_perturbation(settings.perturb).kind == "worst":
+        raise InvalidInput(
+            f"the study in {store.folder} holds the worst sequence of each moment, which is not "
+            "one run of many; leave out --estimand"
+        )
     by_moment: dict[EpisodeKey, list[TupleRow]] = {}
     for row in store.tuple_rows(proxy):
         by_moment.setdefault(row.key, []).append(row)
@@ -65,14 +72,10 @@ def read_tuples(
 def read_natural_proxies(store: Store, settings: Settings, proxy: str) -> Floats | None:
     """Return the proxy at one random decision of each game, openings left out, [games].
 
-    None where the proxy looks at n. Of a learned proxy, its values at the natural moments:
-    they come from models that have not seen these.
+    None where the proxy looks at n, or is learned and not recorded along the episodes.
     """
-    if store.looks_at_n(proxy):
+    if store.looks_at_n(proxy) or (is_learned(proxy) and store.untraced(proxy)):
         return None
-    if proxy == LEARNED:
-        tuples = read_tuples(store, settings, proxy)
-        return np.asarray(tuples.proxies[tuples.phases == "natural"])
     games: dict[tuple[int, int], list[Floats]] = {}
     for trace in store.proxy_traces(proxy):
         games.setdefault(trace.key.game_keys, []).append(trace.values[trace.opening :])

@@ -109,10 +109,14 @@ def _joint_groups(old: Baseline, new: Baseline) -> dict[int, int]:
 
 
 def returns(old: Side, new: Side, *, paired: bool) -> Change:
-    """Compare the mean return of a game."""
-    return change_of_means(
+    """Compare the mean return of a game.
+
+    Returns may cancel one another, as where games are won and lost: their scale is their mean size.
+    """
+    change = change_of_means(
         Values(old.returns, old.return_units), Values(new.returns, new.return_units), paired=paired
     )
+    return replace(change, scale=float(np.abs(old.returns).mean()))
 
 
 def affordable(old: Side, new: Side, tolerance: float, *, paired: bool) -> Change:

@@ -58,6 +58,8 @@ class Change:
     """Degrees of freedom of Student's t."""
     games: int
     """Independent games behind it; of the smaller study where they are not paired."""
+    scale: float
+    """The size of the old values: a share such as 5% is a share of this."""
 
     def half_width(self, error: float, games: float | None = None) -> float:
         """Return the half-width of the interval that misses on either side with this error.
@@ -102,7 +104,7 @@ def change_from(promise: float, new: Values, *, old: float, span: float) -> Chan
     count = len(np.unique(new.games))
     variance = _variance(new.influences(int(new.games.max()) + 1), count)
     found = _change(promise, new.mean, variance + (span / (count + 2)) ** 2, count - 1, count)
-    return replace(found, old=old)
+    return replace(found, old=old, scale=abs(old))
 
 
 def change_by_groups(
@@ -150,7 +152,7 @@ def _welch(parts: list[tuple[float, int]]) -> float:
 
 
 def _change(old: float, new: float, variance: float, degrees: float, games: int) -> Change:
-    return Change(old, new, new - old, math.sqrt(variance), degrees, games)
+    return Change(old, new, new - old, math.sqrt(variance), degrees, games, abs(old))
 
 
 def verdict_of(low: float, high: float, matters: float) -> Verdict:

@@ -117,6 +117,7 @@ class GateResult:
 
     def check(self, *, undecided: bool = False) -> GateResult:
         """Raise GateClosed unless the checkpoint passes; with `undecided`, only if it is worse."""
+        __tracebackhide__ = True  # pytest shows the line of the test
         if self.verdict == "worse" or (self.verdict == "cannot tell" and not undecided):
             raise GateClosed(f"{self.new} beside {self.old}: {self.sentence}")
         return self
@@ -151,6 +152,8 @@ def compare_checkpoints(
             f"not paired: the studies have the seeds {old.seed} and {new.seed}; with the same "
             "seed, both agents meet the same starts and fewer moments decide"
         )
+    if old.policy["identity"] == new.policy["identity"]:
+        notes.append("the same agent on both sides: equal policy hashes")
     plan = _plan(old_side, new_side, tolerances, confidence, call_at, options, paired=paired)
     judged = sum(question.matters is not None for question in plan)
     error = options.error_rate / max(judged, 1)

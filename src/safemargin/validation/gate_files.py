@@ -49,11 +49,12 @@ def more_text(check: Check) -> str:
     """Write what more moments would show."""
     if check.verdict is None:
         return f"--matters {check.kind}=… judges it"
-    if check.verdict == "cannot tell":
-        if check.needed is None:
-            return "no number of moments would decide"
-        return f"{check.needed:,} natural moments of each would decide"
-    return ""
+    if check.verdict != "cannot tell":
+        return ""
+    if check.needed is None:
+        return check.note or "no number of moments would decide"
+    needed = f"{check.needed:,} natural moments of each would decide"
+    return f"{check.note}; {needed}" if check.note else needed
 
 
 def towards_better(check: Check) -> tuple[float, float, float]:

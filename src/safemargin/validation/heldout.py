@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -85,6 +85,8 @@ class HeldOut:
     method: str
     notes: list[str]
     """The reasons why fits found no bound, each once."""
+    refits: list[Floats] = field(default_factory=list)
+    """Like `upper`, but the bound of each fold's fit at every row, each [rows, n]."""
 
     @property
     def held(self) -> Booleans:
@@ -107,13 +109,17 @@ class HeldOut:
         held = self.held[tests, columns] & promised
         return clopper_pearson(int(held.sum()), int(promised.sum()))
 
-    def affordable(self, tolerance: float) -> Booleans:
-        """Return which n are affordable at each row, because all bounds up to n are, [rows, n]."""
-        return np.asarray(np.logical_and.accumulate(self.upper <= tolerance, axis=1))
+    def affordable(self, tolerance: float, upper: Floats | None = None) -> Booleans:
+        """Return which n are affordable at each row, because all bounds up to n are, [rows, n].
 
-    def margins(self, tolerance: float) -> Integers:
+        By default the bounds are those fitted without the row.
+        """
+        bounds = self.upper if upper is None else upper
+        return np.asarray(np.logical_and.accumulate(bounds <= tolerance, axis=1))
+
+    def margins(self, tolerance: float, upper: Floats | None = None) -> Integers:
         """Return the margin at each row, [rows]; 0 above the range and without a bound."""
-        granted = self.affordable(tolerance).sum(axis=1)
+        granted = self.affordable(tolerance, upper).sum(axis=1)
         return np.asarray(np.array([0, *self.sample.n_values])[granted])
 
     def chain_failures(self, tolerance: float) -> Booleans:
@@ -193,7 +199,6 @@ def hold_out_all(
         tested = fold == left_out
         known = sample if relearn is None else _relearned(sample, ~tested, relearn)
         rest = known.take(~tested)
-        proxies = known.proxies[tested]  # [tests, n]
         for name, (method, options) in variants.items():
             judged = found[name]
             after_each()
@@ -204,10 +209,11 @@ def hold_out_all(
             except InvalidInput as error:  # e.g. a proxy that does not vary, a missing library
                 found[name] = error
                 continue
-            high = proxies > bound.grid[:, -1]  # [tests, n]
-            limits = bound.at(proxies if sample.looks_at_n else proxies[:, 0])
-            judged.upper[tested] = np.where(high, np.inf, limits)
-            judged.above[tested] = high.any(axis=1)
+            high = known.proxies > bound.grid[:, -1]  # [rows, n]
+            limits = bound.at(known.proxies if sample.looks_at_n else known.proxies[:, 0])
+            judged.refits.append(np.where(high, np.inf, limits))
+            judged.upper[tested] = judged.refits[-1][tested]
+            judged.above[tested] = high[tested].any(axis=1)
             if bound.unbounded:
                 judged.notes.extend(note for note in bound.notes if note not in judged.notes)
     return found

@@ -27,19 +27,19 @@ DEFAULT_MATTERS: dict[str, str | float | None] = {
     "called": None,
     "drift": None,
 }
-"""Kind of check → what matters if nobody says: a share of the old value, or a number. None:
+"""Kind of check → what matters if nobody says: a share of the old values, or a number. None:
 judged only if somebody says what matters. A drift of the proxy is no harm in itself, and what
 share of decisions is called varies with each fit until there are thousands of moments."""
 
 
-def matter(value: str | float | None, old: float) -> float | None:
-    """Return what matters as a number; a text like '5%' is a share of the old value."""
+def matter(value: str | float | None, scale: float) -> float | None:
+    """Return what matters as a number; a text like '5%' is a share of the scale."""
     if value is None:
         return None
     text = str(value).strip()
     share = text.endswith("%")
     try:
-        number = float(text.removesuffix("%")) * (abs(old) / 100 if share else 1.0)
+        number = float(text.removesuffix("%")) * (scale / 100 if share else 1.0)
     except ValueError:
         number = math.nan
     if not (number >= 0 and math.isfinite(number)):
@@ -106,8 +106,7 @@ class Check:
 def judge(question: Question, old: Side, new: Side, error: float) -> Check:
     """Measure the change and judge it at this error rate."""
     change = question.measure(old, new)
-    # What matters of the margins is counted from the promise; a drift counts from 0.
-    matters = matter(question.matters, change.old)
+    matters = matter(question.matters, change.scale)
     width = change.half_width(error)
     low, high = change.change - width, change.change + width
     moments = min(int(side.used.sum()) for side in (old, new))
@@ -122,6 +121,8 @@ def judge(question: Question, old: Side, new: Side, error: float) -> Check:
         per_game = moments / change.games
         for_matters = _moments(partial(chance_of_worse, change, matters, matters, error), per_game)
         if verdict == "cannot tell":
+            if matters == 0 and str(question.matters).strip().endswith("%"):
+                note = f"{question.matters} of 0 is 0: name a number, --matters {question.kind}=…"
             decided = partial(chance_of_verdict, change, effect, matters, error)
             needed = _moments(decided, per_game)
         if moments < question.fewest_moments:

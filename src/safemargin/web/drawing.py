@@ -183,8 +183,10 @@ def _frame(axes: Axes) -> str:
     ticks = _ticks(*axes.x) if axes.x_ticks is None else axes.x_ticks
     for value, text in ticks:
         x = axes.across(value)
+        # A long name at the right end would be cut off.
+        anchor = "end" if x > WIDTH - RIGHT - 1 and len(text) > 4 else "middle"
         parts.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">'
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}" text-anchor="{anchor}">'
             f"{escape(text)}</text>"
         )
     middle = (LEFT + WIDTH - RIGHT) / 2

@@ -77,7 +77,7 @@ def html_page(title: str, heading: str, subtitle: str, sections: list[str]) -> s
 
 def _badge(verdict: str | None) -> str:
     text = verdict or "for information"
-    return f'<span class="badge {CLASSES[verdict]}">{escape(text)}</span>'
+    return f'<span class="outcome {CLASSES[verdict]}">{escape(text)}</span>'
 
 
 def _intervals(result: GateResult) -> str:
@@ -110,10 +110,9 @@ def _row(check: Check) -> str:
     texts += [interval(check), matters_text(check)]
     numbers = "".join(f"<td>{escape(text)}</td>" for text in texts)
     power = "–" if check.power is None else f"{check.power:.2f}"
-    more = ". ".join(filter(None, (check.note, more_text(check))))
     return (
         f"<tr><td>{escape(check.name)} <span class='quiet small'>{escape(check.unit)}</span></td>"
-        f"{numbers}<td>{_badge(check.verdict)}</td><td>{power}</td><td>{escape(more)}</td></tr>"
+        f"{numbers}<td>{_badge(check.verdict)}</td><td>{power}</td><td>{escape(more_text(check))}</td></tr>"
     )
 
 

@@ -168,7 +168,11 @@ def _facts(study: Study, status: Status) -> list[tuple[str, str]]:
         ("environment hash", environment["identity"]),
         ("policy", f"{policy['description']} ({policy['kind']} scores)"),
         ("policy hash", policy["identity"]),
-        ("perturbations", "n = " + ", ".join(map(str, settings.n_values)) + " random actions"),
+        (
+            "perturbations",
+            f"n = {', '.join(map(str, settings.n_values))} {settings.measured.mistakes}",
+        ),
+        *([] if settings.measured.usual else [("losses", settings.measured.loss)]),
         ("trials", f"{status.trials:,}: {trials}"),
         ("discount factor γ", f"{settings.gamma:g}, a horizon of {settings.horizon} steps"),
         ("action choice", settings.action_choice),

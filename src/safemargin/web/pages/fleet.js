@@ -6,7 +6,7 @@ const LONG = 1800, SILENT = 6;
 const STALLED = 3;  // seconds of silence after which the server counts as gone; it beats twice a second
 const ABANDON = 15;  // … after which another connection is tried
 const SNOOZE = 600;  // seconds
-const SIGN = { look: "◎ random look", stuck: "⟳ stuck" };  // calls that no margin asks for
+const SIGN = { look: "◎ look", stuck: "⟳ stuck" };  // calls that no margin asks for
 const LINGER = 3;  // seconds for which a call stays visible, however short it was
 const view = {
   agents: [], about: {}, people: [], me: "", looks: null, seen: null, entries: [], connected: false,

@@ -1,0 +1,87 @@
+"""True criticality at one step of one episode, without a study."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from safemargin.core.records import EpisodeKey, Estimate
+from safemargin.core.settings import Settings
+from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.perturbations import make_perturbation
+from safemargin.criticality.rollouts import Runner
+from safemargin.environments import EnvironmentSpec, Way, make_simulator
+from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput
+from safemargin.policies import load_policy
+from safemargin.policies.base import Policy, ScoreKind
+
+
+class DiagnosisCorrected(UserWarning):
+    """What the environment was taken for turned out to be wrong; everything is measured again."""
+
+
+def true_criticality(
+    env: gym.Env[Any, Any] | str,
+    policy: Policy | Any,
+    *,
+    step: int,
+    n: int | Sequence[int],
+    seed: int = 0,
+    settings: Settings | None = None,
+    scores: ScoreKind | None = None,
+    way: Way | None = None,
+    perturb: str | Callable[..., Any] | None = None,
+) -> list[Estimate]:
+    """Estimate the criticality of one step of the episode that starts from `seed` (Algorithm 1).
+
+    `env` is an environment, or a text that names one. It is taken as deterministic until it draws a
+    random number, in the episode or in any trial; then everything is measured again as random.
+    `way` is how to get back to the step: "snapshot" or "replay". By default that is a snapshot,
+    unless a restored run differs from the uninterrupted one, or a trial from its repetition; then a
+    warning (DiagnosisCorrected) says so, and the episode is replayed from its start.
+    EnvironmentFault if that differs too. `perturb` replaces that of the settings: one of their
+    texts, or a function (generator, action, history) → action.
+    """
+    n_values = list(np.atleast_1d(n).tolist())
+    if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
+        raise InvalidInput(f"n must be whole numbers of at least 1, got {n_values}")
+    given = Settings() if settings is None else settings
+    settings = replace(given, n_values=tuple(sorted(set(n_values))))
+    if isinstance(perturb, str):
+        settings = replace(settings, perturb=perturb)
+    mistakes = make_perturbation(settings.perturb if perturb is None else perturb)
+    loaded = load_policy(policy, kind=scores)
+    live = EnvironmentSpec.parse(env if isinstance(env, str) else lambda: env).make()
+    loaded.check(live)
+    found: dict[str, Any] = {"way": way or "snapshot", "environment_deterministic": True}
+    while True:
+        simulator = make_simulator(live, way=found["way"])
+        runner = Runner(simulator, loaded, settings, perturbation=mistakes)
+        episode = runner.run_episode(EpisodeKey("natural", seed), seed=seed)
+        if not 0 <= step < episode.steps:
+            raise InvalidInput(
+                f"step {step} lies outside the episode of {episode.steps} steps from seed {seed}"
+            )
+        randomness = Randomness(
+            environment=not found["environment_deterministic"],
+            policy=not runner.policy_actions.deterministic,
+        )
+        try:
+            measurer = MomentMeasurer(runner, episode, step, randomness, repeat_every_n=True)
+            return [measurement.estimate for measurement in measurer.measure(*n_values)]
+        except EnvironmentFault as fault:
+            correction = {"way": "replay"}
+            if isinstance(fault, DiagnosisWrong):
+                correction = fault.correction
+            if "way" in correction and (way is not None or found["way"] == "replay"):
+                raise
+            if "way" in correction:
+                said = fault.cause if isinstance(fault, DiagnosisWrong) else fault
+                text = f"{said}; everything is measured again by replay (way='replay' begins so)"
+                warnings.warn(text, DiagnosisCorrected, stacklevel=2)
+            found |= correction
