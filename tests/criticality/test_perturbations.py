@@ -224,7 +224,7 @@ def three_and_a_half(generator: Any, action: Any, history: Any) -> float:
         (broken, "perturbation 'broken' raised"),
         (f"{WORLDS}:Masked.pays", "expected a function .* got dict"),
     ],
-    ids=str,
+    ids=lambda given: getattr(given, "__name__", str(given)),
 )
 def test_bad_input(perturb: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
