@@ -55,7 +55,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin highlights": "films need an environment that draws; tests/replay films",
     r"safemargin learn|.*--proxy learned|.*--by regret": "needs a lesson worth learning; "
     "tests/study/test_learning.py and tests/cli/test_learn.py learn",
-    r"safemargin collect CartPole-v1 ((old|new|model)\.zip|sb3:|agent\.py|my\.package)": "needs your "
+    r"safemargin collect CartPole-v1 (\w+\.zip|sb3:|agent\.py|my\.)": "needs your "
     "files; tests/policies/test_policy_loading.py loads each kind",
     r"safemargin gate\s+(runs/new|STUDY|NEW|new)": "needs a second checkpoint; "
     "tests/study/test_gating.py has two",
