@@ -29,7 +29,7 @@ from helpers.paths import ROOT
 
 import safemargin as sm
 from safemargin.cli import main
-from safemargin.cli.options import app
+from safemargin.cli.app import app  # with all commands
 from safemargin.margins import OutsideRange
 from safemargin.policies.proxies import PROXIES
 
@@ -49,12 +49,16 @@ NOT_RUN: dict[str, str] = {
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin demo": SLOW,
+    r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
+    r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",
+    r"safemargin fidelity": "needs n = 8; tests/study/test_fidelity.py has it",
     r"safemargin highlights": "films need an environment that draws; tests/replay films",
     r"safemargin learn|.*--proxy learned|.*--by regret": "needs a lesson worth learning; "
     "tests/study/test_learning.py and tests/cli/test_learn.py learn",
-    r"safemargin collect CartPole-v1 (model\.zip|sb3:|agent\.py|my\.package)": "needs your files; "
-    "tests/policies/test_policy_loading.py loads each kind",
-    r"safemargin gate runs/new": "needs a second checkpoint; tests/study/test_gating.py has two",
+    r"safemargin collect CartPole-v1 (\w+\.zip|sb3:|agent\.py|my\.)": "needs your "
+    "files; tests/policies/test_policy_loading.py loads each kind",
+    r"safemargin gate\s+(runs/new|STUDY|NEW|new)": "needs a second checkpoint; "
+    "tests/study/test_gating.py has two",
 }
 """Beginning of a command → why it is only read, not run."""
 PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
@@ -62,6 +66,8 @@ PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/environments.md", "diagnosis ="): "needs Box2D; tests/environments examine worlds",
     ("docs/fleet.md", "overseer ="): SERVER,
     ("docs/fleet.md", "decision ="): SERVER,
+    ("docs/monitor.md", "caller ="): "needs a fleet; tests/monitor has a caller of many",
+    ("docs/perturbations.md", "sm.true"): "needs a function of yours; tests/criticality has some",
     ("docs/learned.md", "seen ="): "needs a learned proxy; tests/monitor has one",
     ("docs/monitor.md", "from safemargin.monitor import EvaluationWatch"): "needs a "
     "Stable-Baselines3 model; tests/monitor evaluates one",
@@ -79,6 +85,7 @@ PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
 SMALLER = {
     "natural=500, spread=500": "natural=24, spread=8, workers=1",
     "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)",
+    "--natural 100 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
     '"runs/cartpole"': '"runs/anew"',
     'device="cpu")': 'device="cpu", n_steps=128, n_epochs=1)',
     "total_timesteps=30_000": "total_timesteps=128",
@@ -89,7 +96,7 @@ SMALLER = {
     "--n 1,2,4,8": "--n 1,2",
 }
 """What the pages say → what is run here, so that it takes seconds."""
-READ_ONLY_AT_MOST = 80
+READ_ONLY_AT_MOST = 100
 """How many commands and Python blocks of all pages together may be left unrun, with a reason."""
 QUICK = "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 --workers 1"
 """How a study is collected here where a page would take the defaults."""
@@ -138,6 +145,7 @@ def here(studies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def read_command(command: str) -> None:
     """Check that safemargin would accept a command, with the optional parts in brackets."""
+    command = command.partition(" > ")[0]
     plain = re.sub(r"\[[^\]|]*\|[^\]]*\]", "", command)
     words = shlex.split(re.sub(r"[\[\]]", "", plain).replace("…", "x"))[1:]
     app.parse_args(words, print_error=False, exit_on_error=False)
