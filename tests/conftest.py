@@ -19,6 +19,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from safemargin.policies.proxies import PROXIES
+
 # Worker processes and factories named in text must find tests/worlds.py, as the tests do.
 sys.path.insert(0, str(Path(__file__).parent))
 hypothesis.settings.register_profile("a busy machine", deadline=None)
@@ -40,6 +42,15 @@ def own_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder))
         yield folder / "safemargin" / "key"
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_stays() -> Iterator[None]:
+    """What a test registers is gone for the next one."""
+    before = dict(PROXIES)
+    yield
+    PROXIES.clear()
+    PROXIES.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ import safemargin as sm
 from safemargin.cli import main
 from safemargin.cli.app import app  # with all commands
 from safemargin.margins import OutsideRange
-from safemargin.policies.proxies import PROXIES
 
 blocks = module_of_the_site("blocks")
 BLOCKS = [block for page in PAGES for block in blocks.blocks_of(ROOT, page)]
@@ -213,16 +211,6 @@ def namespace() -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def no_proxy_stays() -> Iterator[None]:
-    """What a page registers is gone for the next one."""
-    before = dict(PROXIES)
-    yield
-    PROXIES.clear()
-    PROXIES.update(before)
-
-
-@pytest.mark.usefixtures("no_proxy_stays")
 @pytest.mark.parametrize("block", PYTHON, ids=named)
 def test_python(block: Any, request: pytest.FixtureRequest) -> None:
     tree = ast.parse(block.text)

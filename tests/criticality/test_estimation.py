@@ -24,6 +24,7 @@ import safemargin as sm
 from safemargin.core.records import EpisodeKey
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
+from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput
@@ -185,9 +186,10 @@ def test_a_snapshot_that_lies_is_found_at_the_moment_itself() -> None:
     with pytest.raises(EnvironmentFault, match="hides state from its snapshot"):
         MomentMeasurer(runner, episode, 4, Randomness(environment=False, policy=False))
     # … but it repeats itself from a reset, so replaying serves.
-    found = sm.true_criticality(
-        world, POLICY, step=4, n=1, settings=Settings(trial_plan="paper", max_trials=10)
-    )
+    with pytest.warns(DiagnosisCorrected, match="hides state .* measured again by replay"):
+        found = sm.true_criticality(
+            world, POLICY, step=4, n=1, settings=Settings(trial_plan="paper", max_trials=10)
+        )
     assert found[0].mean > 0
 
 

@@ -11,6 +11,7 @@ from helpers.worlds import Costly, TableWorld, always_first, branching, chain, s
 import safemargin as sm
 from safemargin.core.measured import Measured, loss_in_words
 from safemargin.core.settings import Settings
+from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.errors import EnvironmentFault, InvalidInput
 from safemargin.policies import load_policy
 
@@ -170,7 +171,10 @@ def test_a_cost_that_depends_on_hidden_state_is_found() -> None:
             hidden["steps"] += 1  # out of reach of any snapshot, and of a reset
             return *before, {**info, "cost": float(hidden["steps"])}
 
-    with pytest.raises(EnvironmentFault, match="the environment hides state"):
+    with (
+        pytest.warns(DiagnosisCorrected, match="the environment hides state"),
+        pytest.raises(EnvironmentFault, match="the environment hides state"),
+    ):
         measure(Sly(TableWorld(swerving(60))), "cost", policy=load_policy(swerve, kind="logits"))
 
 

@@ -215,13 +215,16 @@ def test_an_edited_proxy_of_a_moment_is_found(
         ("DROP TABLE costs", "no such table: costs"),
         ("DROP VIEW tuples", "no such table: tuples"),
         ("UPDATE meta SET value = '{}' WHERE name = 'policy'", "the entry 'policy' .* is {}"),
-        ("UPDATE meta SET value = x'ff' WHERE name = 'policy'", "the entry 'policy' .* no JSON"),
+        ("UPDATE meta SET value = x'ff' WHERE name = 'policy'", "the entry 'policy' .* not JSON"),
         ("UPDATE meta SET value = 'null' WHERE name = 'policy'", "the entry 'policy' .* missing"),
         (
             "UPDATE meta SET value = replace(value, 'true', '3') WHERE name = 'diagnosis'",
             "the entry 'diagnosis' of its table meta is {",
         ),
-        ("UPDATE meta SET value = '[]' WHERE name = 'proxies'", "'selection_proxy' is none of its"),
+        (
+            "UPDATE meta SET value = '[]' WHERE name = 'proxies'",
+            "'selection_proxy' is not one of its",
+        ),
         ("UPDATE meta SET value = '[1]' WHERE name = 'target'", r"the entry 'target' .* is \[1\]"),
         (
             "UPDATE meta SET value = replace(value, '0.99', '\"x\"') WHERE name = 'settings'",

@@ -44,7 +44,7 @@ def last(log: sm.AuditLog) -> str:
 def test_a_call_is_seen_once(log: sm.AuditLog, fleet: Fleet) -> None:
     ann, ben = Page(fleet, "Ann"), Page(fleet, "Ben")
     agent = fleet.join(HELLO, Link())
-    with pytest.raises(InvalidInput, match="arm does not call any more"):
+    with pytest.raises(InvalidInput, match="arm is no longer calling"):
         fleet.answers.acknowledge(ann.person, agent)
     fleet.report(agent, report(0, 0, call=True))
     fleet.answers.acknowledge(ann.person, agent)

@@ -140,6 +140,9 @@ class Settings:
 
     def _check_perturbation(self) -> None:
         """Refuse a perturbation that is unknown, or that the horizon cannot show."""
+        for name in ("perturb", "signal"):
+            value = getattr(self, name)
+            _require(isinstance(value, str), f"{name} must be a text, got {value!r:.40}")
         parse_signal(self.signal)
         written = parse_perturbation(self.perturb)
         _require(

@@ -16,7 +16,7 @@ from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.perturbations import make_perturbation
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
-from safemargin.errors import DiagnosisWrong, EnvironmentFault, InvalidInput
+from safemargin.errors import DiagnosisWrong, InvalidInput
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
 
@@ -74,14 +74,11 @@ def true_criticality(
         try:
             measurer = MomentMeasurer(runner, episode, step, randomness, repeat_every_n=True)
             return [measurement.estimate for measurement in measurer.measure(*n_values)]
-        except EnvironmentFault as fault:
-            correction = {"way": "replay"}
-            if isinstance(fault, DiagnosisWrong):
-                correction = fault.correction
-            if "way" in correction and (way is not None or found["way"] == "replay"):
-                raise
-            if "way" in correction:
-                said = fault.cause if isinstance(fault, DiagnosisWrong) else fault
-                text = f"{said}; everything is measured again by replay (way='replay' begins so)"
+        except DiagnosisWrong as wrong:
+            if "way" in wrong.correction:
+                if way is not None:
+                    raise
+                how = "everything is measured again by replay (way='replay' begins so)"
+                text = f"{wrong.cause}; {how}"
                 warnings.warn(text, DiagnosisCorrected, stacklevel=2)
-            found |= correction
+            found |= wrong.correction

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import signal
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 from safemargin.errors import InvalidInput, MissingExtra
@@ -86,7 +89,38 @@ def serve(
             await super().shutdown(sockets)
 
     server = Server(config)
-    started(address)
-    if browser:  # connections wait in the socket's queue until the server is up
-        threading.Thread(target=webbrowser.open, args=(address + query,), daemon=True).start()
-    server.run(sockets=[bound])
+
+    def end() -> None:
+        server.should_exit = True
+
+    with _ctrl_c_calls(end):
+        started(address)
+        if browser:  # connections wait in the socket's queue until the server is up
+            threading.Thread(target=webbrowser.open, args=(address + query,), daemon=True).start()
+        server.run(sockets=[bound])
+
+
+@contextlib.contextmanager
+def _ctrl_c_calls(end: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C call `end` at once, and raise KeyboardInterrupt only afterwards.
+
+    While the server starts, an exception could be raised where Python ignores it, and the server
+    would run on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        end()
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
