@@ -15,10 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.importing import locate
-from safemargin.core.records import Array, Episode, EpisodeKey
-from safemargin.criticality.replaying import native_action
+from safemargin.core.records import Episode, EpisodeKey
+from safemargin.criticality.replaying import Replay
+from safemargin.environments import Simulator, make_simulator
 from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean, errors_as
+from safemargin.study.passes import earlier_lives
 from safemargin.study.reading import ProxyTrace
+from safemargin.study.store import Store
 from safemargin.study.study import Study
 
 Steps = npt.NDArray[np.int64]
@@ -175,20 +178,13 @@ def _as_steps(text: str, function: Any, episode: Episode) -> Steps:
 
 
 def _from_info(study: Study, episodes: Sequence[ProxyTrace], key: str) -> dict[EpisodeKey, Steps]:
-    """Play every game again, and return the steps at which `info[key]` becomes true."""
-    games: dict[tuple[int, int], list[ProxyTrace]] = {}
-    for trace in sorted(episodes, key=lambda each: each.key):
-        games.setdefault(trace.key.game_keys, []).append(trace)
+    """Play every episode again, and return the steps at which `info[key]` becomes true."""
     found: dict[EpisodeKey, Steps] = {}
     seen: set[str] = set()
     with study.environment_spec.opened() as env:
-        for lives in games.values():
-            env.reset(seed=lives[0].seed)
-            for number, trace in enumerate(lives):
-                if number:
-                    env.reset()  # continues with the next life of the same game
-                rewards, actions = study.store.rewards(trace.key), study.store.actions(trace.key)
-                found[trace.key] = _rises(env, key, actions, rewards, trace, seen)
+        simulator = make_simulator(env, way="replay")
+        for trace in episodes:
+            found[trace.key] = _rises(study.store, simulator, trace.key, key, seen)
     if key not in seen:
         raise InvalidInput(
             f"the environment's info never has {key!r}; {did_you_mean(key, sorted(seen))}"
@@ -197,18 +193,22 @@ def _from_info(study: Study, episodes: Sequence[ProxyTrace], key: str) -> dict[E
 
 
 def _rises(
-    env: Any, key: str, actions: Array, rewards: Array, trace: ProxyTrace, seen: set[str]
+    store: Store, simulator: Simulator, episode: EpisodeKey, key: str, seen: set[str]
 ) -> Steps:
+    def differs(step: int) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"playing episode {episode} again did not give what was recorded at step {step}; "
+            "info is known only where episodes repeat themselves"
+        )
+
+    recorded = store.episode(episode)
+    replay = Replay(simulator, recorded, earlier_lives(store, episode), differs, unwatched=0)
+    replay.begin()
     steps, before = [], False
-    for step, action in enumerate(actions):
-        _, reward, _, _, info = env.step(native_action(action))
-        if float(reward) != rewards[step]:
-            raise EnvironmentFault(
-                f"playing episode {trace.key} again did not give what was recorded at step {step}; "
-                "info is known only where episodes repeat themselves"
-            )
-        seen.update(map(str, info))
-        now = bool(np.any(info.get(key, False)))
+    for step in range(recorded.steps):
+        replay.advance()
+        seen.update(map(str, simulator.info))
+        now = bool(np.any(simulator.info.get(key, False)))
         if now and not before:
             steps.append(step)
         before = now
