@@ -316,6 +316,16 @@ def test_saving_where_it_cannot(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_a_file_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
+    path = table().save(tmp_path / "margins.json")
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(whole, encoding="utf-8-sig")
+    assert Margins.load(path).n_values == table().n_values
+    path.write_text(whole, encoding="utf-16")
+    with pytest.raises(MarginsFileError, match="is not valid JSON"):
+        Margins.load(path)
+
+
 def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
     whole = table().save(tmp_path / "margins.json").read_bytes()
     path = tmp_path / "cut.json"

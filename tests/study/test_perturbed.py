@@ -277,6 +277,39 @@ def test_a_study_of_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         sm.Study.create(*target[:3], {**given, "signal": "reward"}, scores="logits")
 
 
+PRICED = """
+import os
+from helpers.worlds import Costly, TableWorld, swerving
+
+
+class Priced(Costly):
+    def step(self, action):
+        *before, info = super().step(action)
+        return *before, {**info, "cost": float(os.environ["PRICE"]) * info["cost"]}
+
+
+def make():
+    return Priced(TableWorld(swerving(60), starts=5))
+"""
+
+
+def test_a_cost_that_has_changed_is_not_mixed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "priced.py").write_text(PRICED)
+    given = {"signal": "cost", "n_values": (1, 2), "opening": 6, "trials": 6}
+    target = tmp_path / "study", f"{tmp_path / 'priced.py'}:make", POLICY, given
+    monkeypatch.setenv("PRICE", "1")
+    with sm.Study.create(*target, scores="logits") as study:
+        study.collect(natural=4, spread=0, workers=1)
+        study.collect(natural=5, spread=0, workers=1)  # the same price
+        monkeypatch.setenv("PRICE", "100")
+        with pytest.raises(
+            StudyMismatch, match="the environment or the policy behaves differently"
+        ):
+            study.collect(natural=8, spread=0, workers=1)
+
+
 def test_a_cost_that_the_environment_does_not_give_leaves_no_study(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="the info of step 1 has no 'cost'"):
         make(tmp_path / "study", signal="cost")

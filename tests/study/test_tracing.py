@@ -91,7 +91,8 @@ def test_a_budget_is_divided_by_what_the_checkpoints_cost(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("agents", "how", "text"),
     [
-        (AGENTS[:1], {}, "a trace needs at least 2 checkpoints, got 1"),
+        (AGENTS[:1], {}, "a trace needs at least 2 checkpoints, got 1: "),
+        (("no/*.zip",), {}, r"got 1: no/\*.zip, which matches no file"),
         (AGENTS, {"moments": 30, "seconds": 5}, "either the moments of a checkpoint or the sec"),
         (AGENTS, {"moments": 5}, "a trace needs at least 20 moments, got 5"),
     ],

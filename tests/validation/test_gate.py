@@ -195,6 +195,7 @@ def test_a_handful_of_games_is_refused(old: Baseline) -> None:
         ({"worst": 0}, "worst must lie above 0 and be at most 0.5, got 0"),
         ({"error_rate": 0.7}, "error_rate must lie above 0 and be at most 0.5, got 0.7"),
         ({"call_at": 0}, "call_at must be at least 1, got 0"),
+        ({"call_at": 99}, "call_at must be at most 8, the largest n that was measured, got 99"),
         ({"confidence": 1.5}, "confidence must"),
         ({"matters": {"retrun": 1}}, "no check 'retrun' .*did you mean 'return'"),
         ({"matters": {"return": "much"}}, "a number of at least 0 or a share like 5%, got 'much'"),

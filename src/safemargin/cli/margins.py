@@ -34,7 +34,8 @@ def fit(
     Args:
         output: the file to write; an older one is replaced
         tolerance: the losses you accept, in reward units: the rows of the table that is printed,
-            and with --promise margin the only ones at which a margin is granted
+            and with --promise margin those that the promise is made for (between two of them, the
+            margins of the lower one count; below all, none)
     """
     from safemargin.cli.console import print_margins, study_to_judge
     from safemargin.study.noise import describe_noise, measure_noise

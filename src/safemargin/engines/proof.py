@@ -22,7 +22,7 @@ from safemargin.criticality.rollouts import Runner
 from safemargin.engines.base import Job, Piece
 from safemargin.engines.surroundings import Surroundings
 from safemargin.environments import environment_identity, graph, make_simulator
-from safemargin.environments.identity import behaviour
+from safemargin.environments.identity import ActionSource, behaviour
 from safemargin.environments.simulator import layers_of
 from safemargin.errors import EngineFault
 from safemargin.policies.proxies import ALL_KINDS, Proxy
@@ -31,6 +31,8 @@ TRIAL_STEPS = 256
 """Steps of all trial runs together."""
 TRIAL_RUNS = 8
 """The most trial runs, however short they are."""
+SIGNAL_STEPS, SIGNAL_SEED = 64, 20_261_119
+"""Random steps along which a signal in `info` is compared, and their seed."""
 DIGEST_VERSION = 1
 """Raise it with any change to the trial runs or their digest; other versions are not compared."""
 
@@ -54,13 +56,15 @@ class Proof:
     runs: tuple[Episode, ...]
     """The trial runs: episodes under the policy."""
     surroundings: Surroundings
+    signal: str = ""
+    """A hash of the signal under random actions, where it stands in the environment's `info`."""
 
     def digest(self) -> dict[str, Any]:
         """Return hashes of the trial runs, to compare with those of a later collection.
 
         What the environment does under random actions is left out: its identity says so already.
         """
-        runs = hashlib.sha256(repr(self.limits).encode())
+        runs = hashlib.sha256(f"{self.limits!r}{self.signal}".encode())
         proxies: dict[str, Any] = {}
         for run in self.runs:
             runs.update(f"{run.steps} {run.ended}".encode())
@@ -129,8 +133,23 @@ def prove(job: Job, *, driver: bool = False) -> Proof:
             runner.settings = replace(job.settings, max_episode_steps=longest)
             runs.append(runner.run_episode(EpisodeKey("natural", len(runs))))
             left -= runs[-1].steps
+        signal = _signal_hash(runner) if runner.signal.in_info else ""
     hashed = hashlib.sha256(b"".join(behaves)).hexdigest()
-    return Proof(hashed, limits, tuple(runs), Surroundings.here())
+    return Proof(hashed, limits, tuple(runs), Surroundings.here(), signal)
+
+
+def _signal_hash(runner: Runner) -> str:
+    """Hash the signal along random actions; resets the environment."""
+    simulator, hasher, resets = runner.simulator, hashlib.sha256(), 0
+    actions = ActionSource(simulator.env, SIGNAL_SEED)
+    simulator.reset(SIGNAL_SEED)
+    for _ in range(SIGNAL_STEPS):
+        if simulator.ended:
+            resets += 1
+            simulator.reset(SIGNAL_SEED + resets)
+        taken = simulator.step(actions.draw(simulator.mask))
+        hasher.update(f"{runner.signal.value(taken, simulator)!r} ".encode())
+    return hasher.hexdigest()
 
 
 def _check_identity(of_study: str, identity: str) -> None:
@@ -157,6 +176,8 @@ def _difference(ours: Proof, theirs: Proof) -> str | None:
         )
     if ours.behaviour != theirs.behaviour:
         return "another environment: it behaves differently under random actions"
+    if ours.signal != theirs.signal:
+        return "another environment: the signal in its info is not the one here"
     return None
 
 

@@ -119,7 +119,8 @@ def write_document(path: Path, document: Mapping[str, Any]) -> Path:
 def read_document(path: str | os.PathLike[str]) -> Any:
     """Read the JSON in a file; MarginsFileError says why it cannot be read."""
     try:
-        return json.loads(Path(path).read_bytes(), parse_constant=_refuse_constant)
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        return json.loads(text, parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise MarginsFileError(
             f"{path} does not exist; fit first (safemargin fit STUDY -o {path})"

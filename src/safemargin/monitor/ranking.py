@@ -248,7 +248,8 @@ def _name(study: Study, by: str, first: EpisodeKey) -> str:
         if study.store.meta(name) is None:
             raise StudyIncomplete(
                 f"the study in {study.path} has learned no ranking by {by}; run `safemargin learn "
-                f"{study.path} --target {by}` on it first"
+                f"{study.path} --target {by}` on it first, or if that found none worth storing, "
+                "choose a proxy with --by"
             )
         return name
     if by == MARGIN:

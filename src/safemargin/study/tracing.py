@@ -108,7 +108,11 @@ def trace(
     """
     settings, progress = settings or Settings(), progress or Silence()
     if len(checkpoints) < 2:
-        raise InvalidInput(f"a trace needs at least 2 checkpoints, got {len(checkpoints)}")
+        given = ", ".join(map(str, checkpoints))
+        raise InvalidInput(
+            f"a trace needs at least 2 checkpoints, got {len(checkpoints)}: {given}"
+            + (", which matches no file" if "*" in given else "")
+        )
     if moments is not None and seconds is not None:
         raise InvalidInput("give either the moments of a checkpoint or the seconds for all")
     if moments is not None and moments < FEWEST_MOMENTS:

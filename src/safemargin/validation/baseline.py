@@ -136,7 +136,8 @@ class Baseline:
         """Read a file that `save` wrote; BaselineFileError says what is wrong with it."""
         remedy = "write it again (safemargin gate STUDY --save-baseline FILE)"
         try:
-            data = json.loads(Path(path).read_bytes(), parse_constant=_refuse)
+            text = Path(path).read_bytes().decode("utf-8-sig")
+            data = json.loads(text, parse_constant=_refuse)
         except OSError as error:
             raise BaselineFileError(f"{path} cannot be read: {error.strerror}; {remedy}") from error
         except (ValueError, RecursionError) as error:

@@ -139,6 +139,11 @@ def compare_checkpoints(
 ) -> GateResult:
     """Compare a new checkpoint with an old one; everything left open in `options` is given."""
     notes = refuse_incomparable(old, new, other_versions=options.other_versions)
+    if call_at > old.n_values[-1]:
+        raise InvalidInput(
+            f"call_at must be at most {old.n_values[-1]}, the largest n that was measured, got "
+            f"{call_at}: fewer than that are afforded everywhere, so that nothing could differ"
+        )
     paired = is_paired(old, new)
     old_side, new_side = checks.sides(old, new, paired=paired)
     for side in (old_side, new_side):
