@@ -17,6 +17,7 @@ import pytest
 
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.clock import OFFSETS, clock_set_back, counting_clock
+from safemargin.environments.doctor.diagnosis import Diagnosis
 
 QUICK: dict[str, Any] = {"points": 6, "steps": 20, "starts": 4, "start_steps": 20}
 
@@ -55,9 +56,22 @@ READS: dict[str, Any] = {
 }
 
 
+def examined(read: Any) -> Diagnosis:
+    """Examine a world with a clock, a few times if need be.
+
+    A clock that flips within a second shows the doctor's runs the same by chance, if a multiple of
+    its period happens to pass between them: once in some thirty examinations.
+    """
+    for _ in range(5):
+        diagnosis = examine(lambda: Timed(read), **QUICK)
+        if not diagnosis.measurable:
+            break
+    return diagnosis
+
+
 @pytest.mark.parametrize("name", READS)
 def test_an_environment_that_follows_the_clock_is_refused(name: str) -> None:
-    diagnosis = examine(lambda: Timed(READS[name]), **QUICK)
+    diagnosis = examined(READS[name])
     assert not diagnosis.measurable
     assert "depend on the clock (time.time and its like)" in diagnosis.verdict
     assert "count steps instead" in diagnosis.verdict
@@ -68,7 +82,7 @@ def test_an_environment_that_follows_the_clock_is_refused(name: str) -> None:
 @pytest.mark.parametrize("in_a_second", [10, 100, 1000])
 def test_a_clock_that_flips_faster_is_noticed(in_a_second: int) -> None:
     """It may flip in the middle of a run."""
-    diagnosis = examine(lambda: Timed(lambda: int(time.time() * in_a_second) % 2), **QUICK)
+    diagnosis = examined(lambda: int(time.time() * in_a_second) % 2)
     assert not diagnosis.measurable
     assert "depend on the clock" in diagnosis.verdict
 
