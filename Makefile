@@ -60,6 +60,7 @@ bench: $(STAMP)  ## every speed claim: both sides in one run, about half an hour
 	$(BIN)/python benchmarks/bench_rollouts.py
 	$(BIN)/python benchmarks/bench_growth.py
 	$(BIN)/python benchmarks/bench_monitor.py
+	$(BIN)/python benchmarks/bench_learned.py
 	$(BIN)/python benchmarks/bench_fleet.py
 
 bench-quick: $(STAMP)  ## a reduced round in under two minutes, which writes no file
