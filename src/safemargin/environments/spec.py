@@ -20,6 +20,11 @@ from safemargin.errors import InvalidInput, MissingExtra, did_you_mean, errors_a
 
 _VERSIONED = re.compile(r"-v\d+$")
 
+SCHEMES: Mapping[str, str] = {
+    "atari": "safemargin.environments.atari:make_atari",
+}
+"""'SCHEME:REST' names the environment that this function makes of REST and the arguments."""
+
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSpec:
@@ -75,17 +80,22 @@ class EnvironmentSpec:
             return self.text
         return getattr(self.factory, "__qualname__", repr(self.factory))
 
+    @property
+    def scheme(self) -> str | None:
+        """The scheme of 'SCHEME:REST', if that is how the environment is named."""
+        scheme = (self.text or "").partition(":")[0]
+        return scheme if scheme in SCHEMES else None
+
     def make(self) -> Env:
         """Make a new environment."""
         if self.factory is not None:
             env: Any = self._called(self.factory)
         elif self.text is None:
             raise InvalidInput("environment: this study was made with a function that has no name")
-        elif self.text.startswith("atari:"):
-            from safemargin.environments.atari import make_atari
-
-            game = self.text.removeprefix("atari:")
-            env = self._called(lambda **given: make_atari(game, **given))
+        elif (scheme := self.scheme) is not None:
+            maker = locate(SCHEMES[scheme], what="environment")
+            rest = self.text.partition(":")[2]
+            env = self._called(lambda **given: maker(rest, **given))
         elif ":" in self.text and not _VERSIONED.search(self.text):
             found = locate(self.text, what="environment")
             if not callable(found):

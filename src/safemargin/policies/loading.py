@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,14 @@ def normalized(policy: Any, statistics: Any) -> Any:
     return policy
 
 
+LOADERS: Mapping[str, str] = {}
+"""'SCHEME:REST' names the policy that this function makes of REST and the options."""
+
+
 def _from_text(text: str, options: dict[str, Any]) -> Policy:
     scheme, _, rest = text.partition(":")
+    if scheme in LOADERS:
+        return locate(LOADERS[scheme], what="policy")(rest, **options)  # type: ignore[no-any-return]
     if scheme == NORMALIZED:
         statistics, _, rest = rest.partition(":")
         return _from_text(rest, {**options, "normalize": statistics})
