@@ -1,9 +1,9 @@
-"""Where rollouts run: in this process, in several worker processes, or on Ray.
+"""Where rollouts run: in this process, in worker processes, on Ray, or in JAX on an accelerator.
 
 `base` defines jobs, tasks, pieces and the worker that every engine uses. Each engine has its own
-module: `local`, `processes` and `ray`; `worker` is the program that the last two run elsewhere, and
-`tasks` repeats tasks whose worker died. `proof` compares what every worker does with what the
-driver does, and `surroundings` names the reasons for a difference. Add a new engine to
+module: `local`, `processes`, `ray` and `jax`; `worker` is the program that processes and Ray run
+elsewhere, and `tasks` repeats tasks whose worker died. `proof` compares what every worker does with
+what the driver does, and `surroundings` names the reasons for a difference. Add a new engine to
 `make_engine`.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
     "make_engine",
 ]
 
-EngineName = Literal["local", "processes", "ray"]
+EngineName = Literal["local", "processes", "ray", "jax"]
 
 
 def check_engine(
