@@ -60,6 +60,8 @@ class Group:
     def __init__(self, program: Program, device: Any, params: Any) -> None:
         self.program, self.device, self.params = program, device, params
         self.runs: list[Run | None] = [None] * program.size
+        self._busy = np.zeros(program.size, bool)
+        self._keeps = np.zeros(program.size, bool)
         self.free = list(range(program.size))[::-1]
         self.lanes: Lanes | None = None
         self.flying: Outcome | None = None
@@ -83,7 +85,8 @@ class Group:
         for run in runs:
             lane = self.free.pop()
             self.runs[lane] = run
-            self._begins[lane] = True
+            self._begins[lane] = self._busy[lane] = True
+            self._keeps[lane] = run.keep
             self._slot[lane], self._key[lane] = run.slot, run.key
             self._done[lane], self._limit[lane] = 0, run.limit
             if run.schedule is not None or run.draws is not None:
@@ -108,20 +111,19 @@ class Group:
         ended = ends.any(axis=1)
         budget = np.minimum(self._limit - self._done, self.program.chunk)
         taken = np.where(ended, ends.argmax(axis=1) + 1, budget)
-        busy = np.array([run is not None for run in self.runs])
         calls = self._done // self.program.chunk
-        at = np.flatnonzero(busy)
-        short = at[[not self.runs[lane].keep for lane in at]]  # type: ignore[union-attr]
+        at = np.flatnonzero(self._busy)
+        short = at[~self._keeps[at]]
         self._rewards[short, calls[short]] = rewards[short]
         first = at[self._done[at] == 0]
         if len(first):
             scores = np.asarray(outcome.first_scores)
             scores = scores.reshape(-1, *scores.shape[2:])[first]
             for lane, row in zip(first.tolist(), scores, strict=True):
-                self.runs[lane].first_scores = row  # type: ignore[union-attr]
+                self.runs[lane].first_scores = row
         self._keep(outcome, at, taken, rewards)
         self._done[at] += taken[at]
-        bad = (codes > ENDED).any(axis=1)
+        bad = np.any(codes > ENDED, axis=1)
         over = at[ended[at] | (self._done[at] >= self._limit[at]) | bad[at]]
         return [self._release(lane, codes[lane], int(taken[lane])) for lane in over.tolist()]
 
@@ -140,13 +142,14 @@ class Group:
             calls = -(-run.steps // self.program.chunk)
             run.rewards = self._rewards[lane, :calls].reshape(-1)[: run.steps].copy()
         self.runs[lane] = None
+        self._busy[lane] = False
         self.free.append(lane)
         self._scheduled.discard(lane)
         return run
 
     def _keep(self, outcome: Outcome, at: Array, taken: Array, rewards: Array) -> None:
         """Keep rewards, scores and actions of those runs that want them."""
-        wanted = [lane for lane in at.tolist() if self.runs[lane].keep]  # type: ignore[union-attr]
+        wanted = at[self._keeps[at]].tolist()
         if not wanted:
             return
         scores, actions = np.asarray(outcome.scores), np.asarray(outcome.actions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
+
 from safemargin.core.measured import RANDOM
 from safemargin.criticality.signals import Signal
 from safemargin.engines.base import Job
@@ -20,6 +22,10 @@ def reason_against(job: Job) -> str | None:
             f"it runs environments of pure functions (jax:…), and {job.environment.name!r} is not "
             "one"
         )
+    functional = functional_of(job.environment)
+    space = None if functional is None else functional.action_space
+    if not isinstance(space, gym.spaces.Discrete | gym.spaces.Box):
+        return f"it takes Discrete and Box actions, not {type(space).__name__}"
     if in_jax(job.policy) is None:
         return f"it runs policies written in JAX, and {job.policy.description} is not one"
     if settings.perturb != RANDOM:
