@@ -43,7 +43,7 @@ NOT_RUN: dict[str, str] = {
     r"(pip|ray|sqlite3|make) ": OTHERS,
     r"PYTHONPATH=": TRAINING,
     r"python (reproduction|benchmarks)/": TRAINING,
-    r"safemargin (explore|watch)\b": SERVER,
+    r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin demo": SLOW,
@@ -297,6 +297,7 @@ def test_the_tutorial_on_a_fleet(empty: Path) -> None:
         environment = {**os.environ, **here, "SAFEMARGIN_TOKEN": TOKEN}
         subprocess.run(agent, env=environment, check=True, timeout=300)
     assert main(["audit", "watch.db"]) == 0
+    assert main(["watch", "--replay", "watch.db", "-o", "replay.html"]) == 0
     with sm.AuditLog("watch.db") as log:
         assert "cart 1" in {entry.agent for entry in log}
 
