@@ -64,11 +64,13 @@ def doctor(
         way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
     from safemargin.environments import EnvironmentSpec
+    from safemargin.environments.functional.naming import policy_for
 
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
     loaded = None
     if policy is not None:
         loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
+        loaded = policy_for(spec, loaded)
     settings = Settings(opening=opening, action_choice=action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)

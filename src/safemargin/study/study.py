@@ -16,6 +16,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
+from safemargin.environments.functional.naming import policy_for
 from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.learned.probe import refuse_ranking
@@ -85,7 +86,7 @@ class Study:
             settings = Settings.from_mapping(settings or {})
         settings = with_full_path(settings)
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
-        loaded = load_policy(policy, kind=scores, normalize=normalize)
+        loaded = policy_for(spec, load_policy(policy, kind=scores, normalize=normalize))
         policy, new = normalized(policy, normalize), not (folder / DATABASE).exists()
         entries = study_entries(
             spec, loaded, policy, settings, proxies, diagnose=new, way=way, progress=progress
