@@ -13,7 +13,7 @@ import gymnasium as gym
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
-from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
+from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
 from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
@@ -182,17 +182,20 @@ class Study:
         engine: EngineName | None = None,
         address: str | None = None,
         gpus_per_worker: float = 0.0,
+        device: Device | None = None,
         progress: Progress | None = None,
     ) -> Status:
         """Run Algorithm 2 until the study holds this many fully measured moments of each phase.
 
         Existing moments are kept; interrupt it at any time and call it again to resume. `workers`
         (None: one per core) run on an `engine`, "local", "processes" or "ray"; the cluster's
-        `address` and `gpus_per_worker` are for Ray. None of these changes the result. A diagnosis
-        that turns out wrong is corrected with a warning (DiagnosisCorrected).
+        `address` and `gpus_per_worker` are for Ray. A study in JAX runs on engine "jax", on its
+        best `device`. None of these changes the result, except that a GPU rounds differently from
+        a CPU. A diagnosis that turns out wrong is corrected with a warning (DiagnosisCorrected).
         """
         check_collect(natural, spread, workers)
         options: Any = {"workers": workers, "address": address, "gpus_per_worker": gpus_per_worker}
+        options["device"] = device
         check_engine(engine, **options)
         with self.store.writing():
             if self._named is not None:
