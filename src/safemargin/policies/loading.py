@@ -61,7 +61,9 @@ def normalized(policy: Any, statistics: Any) -> Any:
     return policy
 
 
-LOADERS: Mapping[str, str] = {}
+LOADERS: Mapping[str, str] = {
+    "rl-zoo": "safemargin.policies.rl_zoo:load_rl_zoo",
+}
 """'SCHEME:REST' names the policy that this function makes of REST and the options."""
 
 

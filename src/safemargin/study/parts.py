@@ -14,7 +14,7 @@ from safemargin.criticality.estimation import Randomness
 from safemargin.criticality.perturbations import Perturbation, make_perturbation
 from safemargin.engines import Job
 from safemargin.environments import EnvironmentSpec
-from safemargin.environments.functional.naming import policy_for
+from safemargin.environments.functional.naming import suited_to
 from safemargin.errors import InvalidInput, UntrustedCode
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy
@@ -76,7 +76,7 @@ class Parts:
         """Return what a worker needs, made of parts that are proven to be those of the study."""
         self.require_trust()
         environment = self.environment_spec()
-        policy = policy_for(environment, self._loaded_policy())
+        policy = suited_to(environment, self._loaded_policy())
         if not self.proven:
             found = {
                 "environment": describe_environment(environment, policy),

@@ -16,7 +16,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
-from safemargin.environments.functional.naming import policy_for
+from safemargin.environments.functional.naming import suited_to
 from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.learned.probe import refuse_ranking
@@ -25,8 +25,8 @@ from safemargin.margins.methods import DEFAULT_METHOD, Promise, method_for
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
+from safemargin.study import creation
 from safemargin.study.collection import check_collect, collect
-from safemargin.study.creation import new_or_same_store, study_entries, with_full_path
 from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
@@ -64,7 +64,7 @@ class Study:
         cls,
         path: str | Path,
         env: str | MakeEnvironment,
-        policy: Any,
+        policy: Any = None,
         settings: Settings | Mapping[str, Any] | None = None,
         *,
         env_arguments: Mapping[str, Any] | None = None,
@@ -77,21 +77,22 @@ class Study:
         """Make a new study, or open the one in `path` if it was made with the very same parts.
 
         `env` is for `EnvironmentSpec.parse`; `policy`, `scores` (as kind) and `normalize` are for
-        `load_policy`; `proxies` are recorded beside the built-in ones that apply; `way` is the only
-        one to try ("snapshot" or "replay"). An environment that the doctor finds unmeasurable
-        raises NotMeasurable and leaves no study.
+        `load_policy`; without a policy, the environment must come with one ('rl-zoo:FOLDER').
+        `proxies` are recorded beside the built-in ones that apply; `way` is the only one to try
+        ("snapshot" or "replay"). Settings that are a mapping without action_choice leave that to
+        the policy. An environment that the doctor finds unmeasurable raises NotMeasurable and
+        leaves no study.
         """
         folder = Path(path)
-        if not isinstance(settings, Settings):
-            settings = Settings.from_mapping(settings or {})
-        settings = with_full_path(settings)
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
-        loaded = policy_for(spec, load_policy(policy, kind=scores, normalize=normalize))
+        policy = creation.policy_for(spec, policy)
+        loaded = suited_to(spec, load_policy(policy, kind=scores, normalize=normalize))
+        settings = creation.with_full_path(creation.settings_for(loaded, settings))
         policy, new = normalized(policy, normalize), not (folder / DATABASE).exists()
-        entries = study_entries(
+        entries = creation.study_entries(
             spec, loaded, policy, settings, proxies, diagnose=new, way=way, progress=progress
         )
-        store = new_or_same_store(folder, entries)
+        store = creation.new_or_same_store(folder, entries)
         study = cls(store, Parts(store, spec, loaded, proxies, proven=True))
         study._named = entries
         return study

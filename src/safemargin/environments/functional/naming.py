@@ -72,7 +72,7 @@ def functional_of(spec: EnvironmentSpec) -> FunctionalEnvironment | None:
     return functional_environment(spec.text.partition(":")[2], **spec.arguments)
 
 
-def policy_for(spec: EnvironmentSpec, policy: Policy) -> Policy:
+def suited_to(spec: EnvironmentSpec, policy: Policy) -> Policy:
     """Return a policy as a study in this environment asks it: in JAX where both can be in JAX.
 
     One runtime then scores the observations of every engine and of every replay, bit for bit.
