@@ -68,7 +68,8 @@ def doctor(
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
     loaded = None
     if policy is not None:
-        loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
+        spec, named = spec.with_team(made_with.policy(policy))
+        loaded = sm.load_policy(named, kind=made_with.scores)
     settings = Settings(opening=opening, action_choice=action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)

@@ -61,7 +61,9 @@ def normalized(policy: Any, statistics: Any) -> Any:
     return policy
 
 
-LOADERS: Mapping[str, str] = {}
+LOADERS: Mapping[str, str] = {
+    "team": "safemargin.policies.team:load_member",
+}
 """'SCHEME:REST' names the policy that this function makes of REST and the options."""
 
 

@@ -85,6 +85,7 @@ class Study:
             settings = Settings.from_mapping(settings or {})
         settings = with_full_path(settings)
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
+        spec, policy = spec.with_team(policy)
         loaded = load_policy(policy, kind=scores, normalize=normalize)
         policy, new = normalized(policy, normalize), not (folder / DATABASE).exists()
         entries = study_entries(
