@@ -48,6 +48,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin demo": SLOW,
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
+    r"safemargin (collect .*|fit )runs/several": "tests/study/test_several.py collects several",
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",
     r"safemargin fidelity": "needs n = 8; tests/study/test_fidelity.py has it",
     r"safemargin highlights": "films need an environment that draws; tests/replay films",
@@ -66,6 +67,7 @@ PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/fleet.md", "decision ="): SERVER,
     ("docs/monitor.md", "caller ="): "needs a fleet; tests/monitor has a caller of many",
     ("docs/perturbations.md", "sm.true"): "needs a function of yours; tests/criticality has some",
+    ("docs/perturbations.md", "study.collect"): "tests/study/test_several.py collects several",
     ("docs/learned.md", "seen ="): "needs a learned proxy; tests/monitor has one",
     ("docs/monitor.md", "from safemargin.monitor import EvaluationWatch"): "needs a "
     "Stable-Baselines3 model; tests/monitor evaluates one",

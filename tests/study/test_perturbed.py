@@ -67,8 +67,8 @@ def read_single_runs(study: sm.Study) -> list[float]:
 
 
 def test_it_refuses_to_mix(stuck: Path) -> None:
-    with pytest.raises(StudyMismatch, match="made with other settings .perturb: stuck, not random"):
-        make(stuck, gamma=0.9)
+    with pytest.raises(StudyMismatch, match="made with other settings .gamma: 0.9, not 0.99"):
+        make(stuck)
 
 
 def test_everything_says_what_it_is_about(

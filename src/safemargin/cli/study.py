@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 import safemargin as sm
 from safemargin.cli import options
+from safemargin.core.measured import RANDOM, REWARD, split_perturbations
 from safemargin.core.settings import (
     ActionChoice,
     Settings,
@@ -121,6 +122,8 @@ class SettingsOptions(Settings):
     """One option for each field of Settings."""
 
     n_values: Annotated[options.WholeNumbers, Parameter(name="--n")] = Settings.n_values
+    perturb: Annotated[str, Parameter(parse=False)] = Settings.perturb
+    signal: Annotated[str, Parameter(parse=False)] = Settings.signal
     seed: int = Settings.seed
     """Random seed for the whole study."""
 
@@ -129,6 +132,38 @@ class SettingsOptions(Settings):
             super().__post_init__()
         except InvalidInput as error:
             raise InvalidInput(_named_as_options(str(error))) from None
+
+
+@Parameter(name="*", group=options.group("Which mistakes are made, and what is lost"))
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """The mistakes and losses of a study; later ones are added, at the same moments."""
+
+    perturb: Annotated[list[str] | None, Parameter(metavar="P[,P...]")] = None
+    """what the agent's actions are replaced by: random (default), stuck (the last action is held),
+    stuck:ACTION, delayed:D, noisy:EPS, dropped (nothing is done), policy:FILE (another policy
+    acts), worst (the sequence that loses most), worst:BEAM (the worst that a beam search finds), or
+    file.py:function, your own (generator, action, history) → action; several with commas, or
+    repeated; without it, a study goes on with all that it measures"""
+    signal: Annotated[list[str] | None, Parameter(metavar="S[,S...]")] = None
+    """what is lost: reward (discounted; default), undiscounted (reward), cost (discounted
+    info["cost"]; a rise is a loss), cost:KEY or info:KEY (another name in info), termination (steps
+    before the end), or failure (an end by termination); several come from the same trials"""
+
+    def pairs(self, output: Path) -> list[tuple[str, str]]:
+        """Return every perturbation with every signal, those of the study itself if not named."""
+        from safemargin.study.creation import measured_in
+
+        known = measured_in(output)
+        perturbs = split_perturbations(self.perturb or ())
+        signals = [each for text in self.signal or () for each in text.split(",")]
+        if not perturbs and not signals and known:
+            return known
+        return [
+            (perturb, signal)
+            for perturb in perturbs or dict.fromkeys(one for one, _ in known) or [RANDOM]
+            for signal in signals or dict.fromkeys(other for _, other in known) or [REWARD]
+        ]
 
 
 _ALSO_WORDS = ("trials", "opening", "seed")
@@ -162,6 +197,7 @@ def collect(
     engine: EngineOptions = EngineOptions(),
     plan: PlanOptions = PlanOptions(),
     settings: SettingsOptions = SettingsOptions(),
+    measure: MeasureOptions = MeasureOptions(),
     as_json: options.Json = False,
 ) -> int:
     """Run episodes, choose moments and measure their criticality (Algorithm 2).
@@ -178,6 +214,7 @@ def collect(
         safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --natural 100
         safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --plan
         safemargin collect atari:pong agent.onnx -o runs/pong --opening 400
+        safemargin collect my.py:make a.onnx -o runs/x --perturb random,stuck --signal reward,cost
 
     Args:
         output: the study's folder
@@ -199,8 +236,12 @@ def collect(
         raise InvalidInput("--plan-moments and --plan-seconds need --plan")
     check_collect(natural, spread, engine.workers)
     check_engine(**vars(engine))
+    pairs = measure.pairs(output)
+    named = [{"perturb": perturb, "signal": signal} for perturb, signal in pairs]
+    for each in named[1:]:  # refused before anything is made
+        SettingsOptions(**asdict(settings) | each)
     what: dict[str, Any] = {
-        "settings": Settings(**asdict(settings)),
+        "settings": SettingsOptions(**asdict(settings) | named[0]),
         "env_arguments": made_with.arguments,
         "scores": made_with.scores,
         "proxies": proxy,
@@ -209,11 +250,16 @@ def collect(
     size: dict[str, Any] = {"natural": natural, "spread": spread, **vars(engine)}
     policy = made_with.policy(policy)
     if plan.plan:
+        if len(pairs) > 1:
+            raise InvalidInput(
+                "--plan forecasts one kind of mistake and one loss at a time; name one of "
+                f"{', '.join(' with '.join(pair) for pair in pairs)}"
+            )
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
     with ProgressBar() as progress:
         study = sm.Study.create(output, environment, policy, **what, progress=progress)
-        study.collect(**size, progress=progress)
+        study.collect(**size, more=pairs[1:], progress=progress)
     with study:
         show_status(study, as_json=as_json)
     return options.OK
@@ -247,6 +293,7 @@ def learn(
     confidence: options.Confidence = 0.95,
     no_traces: bool = False,
     engine: EngineOptions = EngineOptions(),
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Learn a proxy from a study's own measurements; afterwards it is called `learned`.
@@ -285,7 +332,7 @@ def learn(
             "-o writes a ranking of decisions, with --target regret or stakes; a learned proxy "
             "travels in the margins that `fit --proxy learned -o FILE` writes"
         )
-    with study_to_judge(study) as opened, ProgressBar() as progress:
+    with study_to_judge(study, about) as opened, ProgressBar() as progress:
         found = opened.learn(
             target=target,
             labels=labels,
@@ -313,9 +360,15 @@ def _print_learned(found: Learned) -> None:
 
 
 @options.app.command(group=options.MEASURE)
-def status(study: options.StudyFolder, /, *, as_json: options.Json = False) -> None:
+def status(
+    study: options.StudyFolder,
+    /,
+    *,
+    about: options.About = options.About(),
+    as_json: options.Json = False,
+) -> None:
     """Show what is in a study, what is left to measure, and how long it will take."""
     from safemargin.cli.show_status import show_status
 
-    with sm.Study.open(study) as opened:
+    with sm.Study.open(study, **vars(about)) as opened:
         show_status(opened, as_json=as_json)
