@@ -43,13 +43,14 @@ NOT_RUN: dict[str, str] = {
     r"(pip|ray|sqlite3|make) ": OTHERS,
     r"PYTHONPATH=": TRAINING,
     r"python (reproduction|benchmarks)/": TRAINING,
-    r"safemargin (explore|watch)\b": SERVER,
+    r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin demo": SLOW,
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
     r"safemargin (collect .*|fit )runs/several": "tests/study/test_several.py collects several",
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",
+    r"safemargin attack": "plays many games; tests/monitor/test_attack.py attacks small ones",
     r"safemargin fidelity": "needs n = 8; tests/study/test_fidelity.py has it",
     r"safemargin highlights": "films need an environment that draws; tests/replay films",
     r"safemargin learn|.*--proxy learned|.*--by regret": "needs a lesson worth learning; "
@@ -299,6 +300,7 @@ def test_the_tutorial_on_a_fleet(empty: Path) -> None:
         environment = {**os.environ, **here, "SAFEMARGIN_TOKEN": TOKEN}
         subprocess.run(agent, env=environment, check=True, timeout=300)
     assert main(["audit", "watch.db"]) == 0
+    assert main(["watch", "--replay", "watch.db", "-o", "replay.html"]) == 0
     with sm.AuditLog("watch.db") as log:
         assert "cart 1" in {entry.agent for entry in log}
 

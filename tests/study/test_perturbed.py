@@ -206,8 +206,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     command += ["--natural", "3", "--spread", "0", "--n", "1,2", "--workers", "1"]
     assert main([*command, "--perturb", "delayed:1"]) == 0
     assert "n counts steps with actions delayed by 1" in capsys.readouterr().out
-    assert main(command) == 2
-    assert "perturb: delayed:1, not random" in capsys.readouterr().err
+    assert main(command) == 0  # goes on with what the study measures
+    assert "n counts steps with actions delayed by 1" in capsys.readouterr().out
     assert main([*command, "--perturb", "delayed:500"]) == 2
     assert "by as long as the horizon of 459 steps" in capsys.readouterr().err
 
@@ -273,8 +273,9 @@ def test_a_study_of_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "read the 'loss' there" in fitted.to_dict()["readme"]
     assert main(["status", str(tmp_path / "study")]) == 0
     assert "the tolerance is a rise of discounted cost" in capsys.readouterr().out
-    with pytest.raises(StudyMismatch, match="signal: cost, not reward"):
-        sm.Study.create(*target[:3], {**given, "signal": "reward"}, scores="logits")
+    with sm.Study.create(*target[:3], {**given, "signal": "reward"}, scores="logits") as added:
+        assert added.measured == [("random", "cost"), ("random", "reward")]
+        assert added.status().estimates == 0
 
 
 PRICED = """

@@ -248,7 +248,7 @@ def test_code_in_an_added_perturbation_is_signed(
         assert not is_signed(study.store)
     with (
         sm.Study.open(path) as study,
-        pytest.raises(UntrustedCode, match="would run .*faults.py:evil, and is not signed"),
+        pytest.raises(UntrustedCode, match="would run .*, and is not signed by you"),
     ):
         study.collect(natural=1, spread=0, workers=1)
 

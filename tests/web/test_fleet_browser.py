@@ -419,6 +419,14 @@ def test_the_replay(chromium: webdriver.Chrome, folder: Path, tmp_path: Path) ->
         page.press(" ")
         page.wait(f"view.at > {place + 3}")
         assert not page.complaints()
+    written = tmp_path / "files" / "replay.html"
+    assert main(["watch", "--replay", str(tmp_path / "watch.db"), "-o", str(written)]) == 0
+    chromium.get(written.as_uri())
+    page.wait(f"view.all.length === {count} && view.at >= 0")
+    assert "none altered when this page was written on" in page.text("summary")
+    page.driver.execute_script("go(view.shown.findIndex(entry => entry.kind === 'action'))")
+    page.wait("document.getElementById('entry-picture').naturalWidth > 0")
+    assert not page.complaints()
 
 
 def test_no_other_page_can_show_this_one_in_a_frame(

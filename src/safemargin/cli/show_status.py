@@ -46,11 +46,7 @@ def show_status(study: Study, *, as_json: bool) -> None:
     print(f"policy       {printable(study.policy['description'])} ({study.policy['kind']} scores)")
     if not study.settings.measured.usual:
         print(f"measures     {printable(str(study.settings.measured))}")
-    for perturb, signal in study.measured if len(study.measured) > 1 else ():
-        about = Measured(without_folder(perturb), signal)
-        if about != study.settings.measured:
-            options = f"--perturb {about.perturb} --signal {about.signal}"
-            print(f"also         {printable(str(about))} ({printable(options)})")
+    _print_others(study)
     print(
         f"episodes     {status.episodes}; {counted(status.chosen_moments, 'moment')} chosen, "
         f"{status.distinct_moments} distinct, from "
@@ -98,6 +94,15 @@ def show_status(study: Study, *, as_json: bool) -> None:
         print(f"left         {status.estimates_left:,} of the estimates{left}")
     else:
         print("left         nothing")
+
+
+def _print_others(study: Study) -> None:
+    """Print what else the study measures, and how to ask about it."""
+    for perturb, signal in study.measured:
+        about = Measured(without_folder(perturb), signal)
+        if about != study.settings.measured:
+            options = f"--perturb {about.perturb} --signal {about.signal}"
+            print(f"also         {printable(str(about))} ({printable(options)})")
 
 
 def _moments_needed() -> dict[str, int]:

@@ -90,13 +90,16 @@ class EngineOptions:
 
     workers: int | None = None
     """number of workers (default: one per core)"""
-    engine: Literal["local", "processes", "ray"] | None = None
+    engine: Literal["local", "processes", "ray", "jax"] | None = None
     """where they run: in this process, in processes of this machine (default, unless there is one
-    worker), or on Ray, which is started here and stopped again unless --address is given"""
+    worker), on Ray, which is started here and stopped again unless --address is given, or on an
+    accelerator (default for environments and policies in JAX)"""
     address: Annotated[str | None, Parameter(metavar="HOST:PORT")] = None
     """with --engine ray: the cluster to join, or auto"""
     gpus_per_worker: Annotated[float, Parameter(metavar="G")] = 0.0
     """with --engine ray: GPUs reserved for each worker's policy, e.g. 0.25"""
+    device: Literal["cpu", "gpu"] | None = None
+    """with --engine jax: what to run on (default: the best there is)"""
 
 
 @Parameter(name="*", group=options.group("What will it cost?"))

@@ -199,6 +199,8 @@ class PeopleOptions:
     reach of whoever could alter the log"""
     replay: Annotated[Path | None, Parameter(metavar="LOG")] = None
     """show what happened instead; runs no agents"""
+    output: options.Output | None = None
+    """with --replay: write the replay into this .html file instead, which needs no server"""
 
 
 @Parameter(name="*", group=options.group("The server"))
@@ -255,6 +257,7 @@ def watch(
         safemargin watch --remote margins.json      # agents that run elsewhere report
         safemargin watch --remote --host 0.0.0.0    # … from other machines, too
         safemargin watch --replay watch.db          # what happened, on a page
+        safemargin watch --replay watch.db -o replay.html  # … in a file for others
         safemargin audit watch.db                   # … as text, checked to be whole
 
     An agent elsewhere reports with `sm.RemoteOverseer(address, name=…, token=…)`.

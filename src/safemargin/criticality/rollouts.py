@@ -97,7 +97,7 @@ class Runner:
         """Run an episode under the policy, after a random opening if the settings ask for one."""
         if seed is None:
             seed = environment_seed(self.settings.seed, *key.game_keys)
-        return self._run(key, seed, self.simulator.reset(seed), self._opening(key))
+        return self._run(key, seed, self.simulator.reset(seed), self.opening(*key.game_keys))
 
     def _run(self, key: EpisodeKey, seed: int, observation: Any, opening: Floats) -> Episode:
         settings, simulator = self.settings, self.simulator
@@ -292,12 +292,12 @@ class Runner:
                 "a floating-point number holds; scale them down"
             ) from None
 
-    def _opening(self, key: EpisodeKey) -> Floats:
-        """Draw the uniform numbers behind the random opening, [length, width]."""
+    def opening(self, *game_keys: int) -> Floats:
+        """Draw the uniform numbers behind a game's random opening, [length, width]."""
         limit = self.settings.opening
         if limit == 0:
             return self.no_uniforms
-        generator = stream(self.settings.seed, Purpose.OPENING, *key.game_keys)
+        generator = stream(self.settings.seed, Purpose.OPENING, *game_keys)
         return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
 
     def scores(

@@ -43,6 +43,10 @@ _CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
     "gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv": _TOY_TABLES,
     # Made once, never changed, and as large as all the rest of a snapshot.
     "safemargin.environments.atari.GameStart": frozenset({"_first_state"}),
+    # The functions and what JAX compiled from them.
+    "safemargin.environments.functional.wrapped.FunctionalGym": frozenset(
+        {"functional", "_reset", "_step", "_legal", "_jax", "_structure"}
+    ),
 }
 
 

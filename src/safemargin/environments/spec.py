@@ -22,6 +22,7 @@ _VERSIONED = re.compile(r"-v\d+$")
 
 SCHEMES: Mapping[str, str] = {
     "atari": "safemargin.environments.atari:make_atari",
+    "jax": "safemargin.environments.functional.naming:make_functional",
 }
 """'SCHEME:REST' names the environment that this function makes of REST and the arguments."""
 

@@ -1,9 +1,10 @@
 """Trained agents behind one protocol: observations in, action scores out.
 
 `base` holds the protocol and `loading` finds the adapter for what a user names: `onnx` (with
-`onnx_graph`), `torch`, `sb3` (with `normalisation` and `critics`) or `function`, one module per
-library. `batching` and `checks` keep scores repeatable and well-formed, `identity` hashes an agent,
-`actions` turns scores (or random numbers) into actions, `proxies` turns scores into proxy values,
+`onnx_graph`), `torch`, `sb3` (with `normalisation` and `critics`), `jax` or `function`, one module
+per library. `batching` and `checks` keep scores repeatable and well-formed, `identity` hashes an
+agent, `observations` batches what agents see, `actions` turns scores (or random numbers) into
+actions, in one or several parts (`action_spaces`), `proxies` turns scores into proxy values,
 `features` prepares the input of learned proxies, `value_signals` are signs that a policy may be
 wrong, and `zoo` holds the bundled agents.
 

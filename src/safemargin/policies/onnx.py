@@ -221,10 +221,12 @@ class OnnxPolicy(BatchedPolicy):
 
     def check(self, env: gym.Env[Any, Any]) -> None:
         space = env.observation_space
-        if not isinstance(space, gym.spaces.Dict) and len(self._inputs) > 1:
+        in_parts = isinstance(space, gym.spaces.Tuple) and len(space) == len(self._inputs)
+        if not isinstance(space, gym.spaces.Dict) and not in_parts and len(self._inputs) > 1:
             raise PolicyFault(
                 f"policy {self.description}: expected Dict observations with "
-                f"{', '.join(self._inputs)}, got {space} from the environment"
+                f"{', '.join(self._inputs)} (or a Tuple of as many, in this order), got {space} "
+                "from the environment"
             )
         parts = self._by_input(space)
         for name, (shape, dtype) in self._inputs.items():
@@ -233,6 +235,8 @@ class OnnxPolicy(BatchedPolicy):
 
     def _by_input(self, given: Any) -> Mapping[str, Any]:
         """Return observations, or their space, by the names of the inputs that take them."""
+        if isinstance(given, tuple | gym.spaces.Tuple) and len(given) == len(self._inputs):
+            return dict(zip(self._inputs, given, strict=True))
         parts = given if isinstance(given, Mapping) else dict.fromkeys(self._inputs, given)
         for name in self._inputs:
             if name not in parts:

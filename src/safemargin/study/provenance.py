@@ -12,6 +12,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines.proof import Proof
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import StudyMismatch
+from safemargin.policies.action_spaces import joint_actions
 from safemargin.policies.base import Policy
 from safemargin.policies.loading import NORMALIZED, normalized
 from safemargin.policies.proxies import CRITIC_PROXIES
@@ -55,19 +56,25 @@ def source_text(given: str | Path) -> str:
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
     """Return the environment's entry in a study.
 
-    `first_action` is the number of the action that the first score belongs to; `masked` is there
-    where not all actions are always legal.
+    `first_action` is the number of the action that the first score belongs to; `joint_actions` are
+    those that the scores belong to where an action has parts; `masked` is there where not all
+    actions are always legal.
     """
     with spec.opened() as env:
         policy.check(env)
         space = env.action_space
-        return {
-            "name": spec.name,
-            "arguments": dict(spec.arguments),
-            "spec": spec.to_json(),
-            "identity": environment_identity(spec, env),
-            "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
-        } | ({"masked": True} if env.has_wrapper_attr("action_masks") else {})
+        joint = joint_actions(space) if policy.kind in ("q", "logits") else None
+        return (
+            {
+                "name": spec.name,
+                "arguments": dict(spec.arguments),
+                "spec": spec.to_json(),
+                "identity": environment_identity(spec, env),
+                "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
+            }
+            | ({"joint_actions": joint} if joint else {})
+            | ({"masked": True} if env.has_wrapper_attr("action_masks") else {})
+        )
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import gymnasium as gym
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
-from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
+from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
 from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
@@ -102,9 +102,8 @@ class Study:
     ) -> Study:
         """Open the study in a folder, about these mistakes and this loss (None: the first).
 
-        `env` and `policy` are needed only to collect more into a study that was made from Python
-        objects, or whose policy file has moved. With `trust`, a study that somebody else made or
-        changed may run the code that it names.
+        `env` and `policy` are needed only to collect more into a study made from Python objects, or
+        whose policy file has moved. With `trust`, code that somebody else's study names may run.
         """
         store = open_about(Path(path), perturb, signal)
         parts = Parts(store, extra_proxies=proxies or None, trust=trust)
@@ -181,20 +180,21 @@ class Study:
         engine: EngineName | None = None,
         address: str | None = None,
         gpus_per_worker: float = 0.0,
+        device: Device | None = None,
         more: Sequence[tuple[str, str]] = (),
         progress: Progress | None = None,
     ) -> Status:
         """Run Algorithm 2 until the study holds this many fully measured moments of each phase.
 
-        `more` names perturbations and signals to measure besides those the study was opened with,
-        at the same moments; signals of one perturbation share the trials.
-        Existing moments are kept; interrupt it at any time and call it again to resume. `workers`
-        (None: one per core) run on an `engine`, "local", "processes" or "ray"; the cluster's
-        `address` and `gpus_per_worker` are for Ray. None of these changes the result. A diagnosis
-        that turns out wrong is corrected with a warning (DiagnosisCorrected).
+        Existing moments are kept; call it again to resume. `workers` (None: one per core) run on an
+        `engine`, "local", "processes" or "ray"; `address` and `gpus_per_worker` are for Ray. A
+        study in JAX runs on engine "jax", on its best `device`. None of these changes the result,
+        except that a GPU rounds otherwise. `more` names other perturbations and signals to measure
+        at the same moments. A wrong diagnosis is corrected with a warning (DiagnosisCorrected).
         """
         check_collect(natural, spread, workers)
         options: Any = {"workers": workers, "address": address, "gpus_per_worker": gpus_per_worker}
+        options["device"] = device
         check_engine(engine, **options)
         with self.store.writing(), contextlib.ExitStack() as stack:
             if self._named is not None:

@@ -31,6 +31,7 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "policy": study.policy["description"],
         "score_kind": study.policy["kind"],
         "first_action": study.environment.get("first_action", 0),
+        "joint_actions": study.environment.get("joint_actions", []),
         "proxies": [{"name": name, "text": readable(name)} for name in study.proxies],
         "default_proxy": study.default_proxy,
         "n_values": list(study.settings.n_values),
