@@ -47,6 +47,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin demo": SLOW,
+    r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
     r"safemargin (collect .*|fit )runs/several": "tests/study/test_several.py collects several",
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",

@@ -15,7 +15,6 @@ import safemargin as sm
 from safemargin.cli import main
 from safemargin.core.measured import Measured
 from safemargin.errors import (
-    EnvironmentFault,
     InvalidInput,
     MarginsFileError,
     StudyIncomplete,
@@ -312,7 +311,7 @@ def test_a_cost_that_has_changed_is_not_mixed_in(
 
 
 def test_a_cost_that_the_environment_does_not_give_leaves_no_study(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFault, match="the info of step 1 has no 'cost'"):
+    with pytest.raises(InvalidInput, match="the info of step 1 has no 'cost'"):
         make(tmp_path / "study", signal="cost")
     assert not (tmp_path / "study").exists()
 

@@ -176,8 +176,10 @@ class EnvironmentOptions:
     """the VecNormalize statistics of a Stable-Baselines3 .zip (a pickle, so name only a file you
     trust), or none if it was trained without"""
 
-    def policy(self, text: str) -> Any:
+    def policy(self, text: str | None) -> Any:
         """Return the policy that was named, together with its statistics."""
+        if text is None and self.normalize is not None:
+            raise InvalidInput("--normalize needs a POLICY, whose statistics it names")
         from safemargin.policies.loading import normalized
 
         return normalized(text, self.normalize)

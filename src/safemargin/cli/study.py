@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 import safemargin as sm
 from safemargin.cli import options
-from safemargin.core.measured import RANDOM, REWARD, split_perturbations
+from safemargin.cli.measures import MeasureOptions
 from safemargin.core.settings import (
     ActionChoice,
     Settings,
@@ -27,7 +27,8 @@ Environment = Annotated[
     str,
     Parameter(
         name="ENV",
-        help="a Gymnasium id (CartPole-v1), atari:GAME (the paper's preprocessing), or "
+        help="a Gymnasium id (CartPole-v1), atari:GAME (the paper's preprocessing), rl-zoo:FOLDER "
+        "(a training run of rl-zoo3, which brings its policy along), or "
         "file.py:function / package.module:function that returns an environment",
     ),
 ]
@@ -46,7 +47,7 @@ def doctor(
     made_with: options.EnvironmentOptions = options.EnvironmentOptions(),
     seed: int = 0,
     opening: Annotated[int, Parameter(metavar="K")] = 0,
-    action_choice: ActionChoice = "greedy",
+    action_choice: ActionChoice | None = None,
     way: Literal["snapshot", "replay"] | None = None,
     as_json: options.Json = False,
 ) -> int:
@@ -61,16 +62,19 @@ def doctor(
     Args:
         seed: random seed of the experiments
         opening: start episodes with up to K random actions
-        action_choice: how the policy acts
+        action_choice: how the policy acts (default: greedy; an rl-zoo folder's as rl-zoo shows it)
         way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
     from safemargin.environments import EnvironmentSpec
+    from safemargin.study.creation import settings_for
 
+    acts = {} if action_choice is None else {"action_choice": action_choice}
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
-    loaded = None
-    if policy is not None:
-        loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
-    settings = Settings(opening=opening, action_choice=action_choice)
+    loaded, named = None, made_with.policy(policy) or spec.own_policy
+    if named is not None:
+        _say_how_it_plays(environment, policy)
+        loaded = sm.load_policy(named, kind=made_with.scores)
+    settings = settings_for(loaded, {"opening": opening} | acts)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)
     if as_json:
@@ -119,6 +123,9 @@ class PlanOptions:
     measured by then"""
 
 
+_LEFT_OPEN = ("action_choice", None)
+
+
 @Parameter(name="*", group=options.group("What is measured (fixed once a study exists)"))
 @dataclass(frozen=True, kw_only=True)
 class SettingsOptions(Settings):
@@ -127,46 +134,28 @@ class SettingsOptions(Settings):
     n_values: Annotated[options.WholeNumbers, Parameter(name="--n")] = Settings.n_values
     perturb: Annotated[str, Parameter(parse=False)] = Settings.perturb
     signal: Annotated[str, Parameter(parse=False)] = Settings.signal
+    action_choice: ActionChoice | None = None  # type: ignore[assignment]
+    """How the policy under test turns scores into actions (default: greedy; an rl-zoo folder's as
+    rl-zoo shows it)."""
     seed: int = Settings.seed
     """Random seed for the whole study."""
 
     def __post_init__(self) -> None:
         try:
-            super().__post_init__()
+            checked = Settings.from_mapping(self.given)
         except InvalidInput as error:
             raise InvalidInput(_named_as_options(str(error))) from None
+        object.__setattr__(self, "n_values", checked.n_values)
 
+    def about(self, perturb: str, signal: str) -> SettingsOptions:
+        """Return the same about other mistakes or another loss."""
+        return replace(self, perturb=perturb, signal=signal)
 
-@Parameter(name="*", group=options.group("Which mistakes are made, and what is lost"))
-@dataclass(frozen=True, kw_only=True)
-class MeasureOptions:
-    """The mistakes and losses of a study; later ones are added, at the same moments."""
-
-    perturb: Annotated[list[str] | None, Parameter(metavar="P[,P...]")] = None
-    """what the agent's actions are replaced by: random (default), stuck (the last action is held),
-    stuck:ACTION, delayed:D, noisy:EPS, dropped (nothing is done), policy:FILE (another policy
-    acts), worst (the sequence that loses most), worst:BEAM (the worst that a beam search finds), or
-    file.py:function, your own (generator, action, history) → action; several with commas, or
-    repeated; without it, a study goes on with all that it measures"""
-    signal: Annotated[list[str] | None, Parameter(metavar="S[,S...]")] = None
-    """what is lost: reward (discounted; default), undiscounted (reward), cost (discounted
-    info["cost"]; a rise is a loss), cost:KEY or info:KEY (another name in info), termination (steps
-    before the end), or failure (an end by termination); several come from the same trials"""
-
-    def pairs(self, output: Path) -> list[tuple[str, str]]:
-        """Return every perturbation with every signal, those of the study itself if not named."""
-        from safemargin.study.creation import measured_in
-
-        known = measured_in(output)
-        perturbs = split_perturbations(self.perturb or ())
-        signals = [each for text in self.signal or () for each in text.split(",")]
-        if not perturbs and not signals and known:
-            return known
-        return [
-            (perturb, signal)
-            for perturb in perturbs or dict.fromkeys(one for one, _ in known) or [RANDOM]
-            for signal in signals or dict.fromkeys(other for _, other in known) or [REWARD]
-        ]
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings by name; without action_choice if that is left to the policy."""
+        values = {each.name: getattr(self, each.name) for each in fields(Settings)}
+        return {name: value for name, value in values.items() if (name, value) != _LEFT_OPEN}
 
 
 _ALSO_WORDS = ("trials", "opening", "seed")
@@ -188,7 +177,7 @@ def _named_as_options(text: str) -> str:
 @options.on_ctrl_c(options.KEPT)
 def collect(
     environment: Environment,
-    policy: Annotated[str, Parameter(name="POLICY", help=POLICY_HELP)],
+    policy: Annotated[str | None, Parameter(name="POLICY", help=POLICY_HELP)] = None,
     /,
     *,
     output: Annotated[options.Output, Parameter(metavar="STUDY")],
@@ -240,11 +229,9 @@ def collect(
     check_collect(natural, spread, engine.workers)
     check_engine(**vars(engine))
     pairs = measure.pairs(output)
-    named = [{"perturb": perturb, "signal": signal} for perturb, signal in pairs]
-    for each in named[1:]:  # refused before anything is made
-        SettingsOptions(**asdict(settings) | each)
+    about = [settings.about(*pair) for pair in pairs]  # refused before anything is made
     what: dict[str, Any] = {
-        "settings": SettingsOptions(**asdict(settings) | named[0]),
+        "settings": about[0].given,
         "env_arguments": made_with.arguments,
         "scores": made_with.scores,
         "proxies": proxy,
@@ -252,12 +239,9 @@ def collect(
     }
     size: dict[str, Any] = {"natural": natural, "spread": spread, **vars(engine)}
     policy = made_with.policy(policy)
+    _say_how_it_plays(environment, policy)
     if plan.plan:
-        if len(pairs) > 1:
-            raise InvalidInput(
-                "--plan forecasts one kind of mistake and one loss at a time; name one of "
-                f"{', '.join(' with '.join(pair) for pair in pairs)}"
-            )
+        measure.refuse_several(output)
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
     with ProgressBar() as progress:
@@ -266,6 +250,15 @@ def collect(
     with study:
         show_status(study, as_json=as_json)
     return options.OK
+
+
+def _say_how_it_plays(environment: str, policy: Any) -> None:
+    """Say on standard error what an rl-zoo folder brings along."""
+    if policy is None and environment.startswith("rl-zoo:"):
+        from safemargin.policies.rl_zoo import PICKLES, read_folder
+
+        folder = read_folder(environment.partition(":")[2])
+        print(f"{folder.described}; {PICKLES}", file=sys.stderr)
 
 
 def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:

@@ -24,6 +24,7 @@ from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
 from safemargin.policies.actions import RandomActions
 from safemargin.policies.base import Policy, ScoreKind
+from safemargin.policies.loading import FORMS
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
 from safemargin.study.provenance import (
     describe_environment,
@@ -41,7 +42,7 @@ def make_store(
     spec: EnvironmentSpec,
     policy: Policy,
     given_policy: Any,
-    settings: Settings | Mapping[str, Any] | None,
+    settings: Settings,
     proxies: Sequence[Proxy | str],
     *,
     way: Way | None,
@@ -51,8 +52,6 @@ def make_store(
 
     `given_policy` is what the user named the policy by.
     """
-    if not isinstance(settings, Settings):
-        settings = Settings.from_mapping(settings or {})
     entries = study_entries(
         spec,
         policy,
@@ -107,6 +106,38 @@ def study_entries(
         "selection_proxy": selection_proxy,
         "versions": versions_in_use(),
     } | ({"perturbation": {"identity": mistakes.identity}} if mistakes.identity else {})
+
+
+def policy_for(spec: EnvironmentSpec, policy: Any) -> Any:
+    """Return the policy that was given, or the one that the environment comes with."""
+    found = spec.own_policy if policy is None else policy
+    if found is None:
+        raise InvalidInput(
+            f"environment {spec.name!r} does not come with a policy, as 'rl-zoo:FOLDER' does; name "
+            f"one, after the environment: {FORMS}"
+        )
+    return found
+
+
+def settings_for(policy: Policy | None, settings: Settings | Mapping[str, Any] | None) -> Settings:
+    """Return settings in which the policy acts as its library has it, unless they say otherwise."""
+    own = None if policy is None else policy.usual_choice
+    usual, epsilon = own or "greedy", 0.0 if policy is None else policy.usual_epsilon
+    if isinstance(settings, Settings):
+        chosen = settings
+    else:
+        given = {"action_choice": usual, **(settings or {})}
+        if given["action_choice"] == usual == "epsilon-greedy":
+            given["epsilon"] = given.get("epsilon") or epsilon
+        chosen = Settings.from_mapping(given)
+    if policy is not None and own not in (None, chosen.action_choice):
+        warnings.warn(
+            f"policy {policy.description}: acts {chosen.action_choice} here, where its own "
+            f"library's evaluation has it act {usual}; its results will differ",
+            UnlikeTraining,
+            stacklevel=3,
+        )
+    return chosen
 
 
 def with_full_path(settings: Settings) -> Settings:

@@ -14,7 +14,7 @@ from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import StudyMismatch
 from safemargin.policies.action_spaces import joint_actions
 from safemargin.policies.base import Policy
-from safemargin.policies.loading import NORMALIZED, normalized
+from safemargin.policies.loading import LOADERS, NORMALIZED, normalized
 from safemargin.policies.proxies import CRITIC_PROXIES
 from safemargin.study.store import Store
 
@@ -48,8 +48,9 @@ def source_text(given: str | Path) -> str:
         ("", left, colon + right),
         (left + colon, right, ""),
     ):
-        if path and Path(path).is_file():
-            return before + str(Path(path).resolve()) + after
+        folder = before[:-1] in LOADERS and Path(path).expanduser().is_dir()
+        if path and (folder or Path(path).is_file()):
+            return before + str(Path(path).expanduser().resolve()) + after
     return text
 
 

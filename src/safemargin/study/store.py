@@ -355,11 +355,14 @@ def _no_study(folder: Path) -> StudyError:
     inside = [path.parent for path in folder.glob(f"*/{DATABASE}")]
     if folder.name == DATABASE and folder.is_file():
         inside = [folder.parent]
-    advice = (
-        f"did you mean {' or '.join(map(str, sorted(inside)))}?"
-        if inside
-        else f"`safemargin collect ENV POLICY -o {folder}` makes one"
-    )
+    if inside:
+        advice = f"did you mean {' or '.join(map(str, sorted(inside)))}?"
+    elif folder.is_file():
+        advice = (
+            "that is a file; name the folder that `safemargin collect ENV POLICY -o FOLDER` made"
+        )
+    else:
+        advice = f"`safemargin collect ENV POLICY -o {folder}` makes one"
     return StudyError(f"there is no study in {folder} (no {DATABASE}); {advice}")
 
 

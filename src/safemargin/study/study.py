@@ -16,7 +16,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
-from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
+from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.learned.probe import refuse_ranking
 from safemargin.margins.lookup import Margins
@@ -24,8 +24,8 @@ from safemargin.margins.methods import DEFAULT_METHOD, Promise, method_for
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
+from safemargin.study import creation
 from safemargin.study.collection import check_collect, collect
-from safemargin.study.creation import make_store, open_about, with_more
 from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
@@ -36,7 +36,7 @@ from safemargin.study.provenance import refuse_other_proof
 from safemargin.study.signing import sign_again
 from safemargin.study.status import Status, study_status
 from safemargin.study.store import Store
-from safemargin.study.tuples import read_tuples
+from safemargin.study.tuples import not_empty, read_tuples
 from safemargin.validation.comparison import Comparison
 from safemargin.validation.validating import Validation
 
@@ -63,7 +63,7 @@ class Study:
         cls,
         path: str | Path,
         env: str | MakeEnvironment,
-        policy: Any,
+        policy: Any = None,
         settings: Settings | Mapping[str, Any] | None = None,
         *,
         env_arguments: Mapping[str, Any] | None = None,
@@ -76,14 +76,18 @@ class Study:
         """Make a new study, or open the one in `path` if it was made with the very same parts.
 
         `env` is for `EnvironmentSpec.parse`; `policy`, `scores` (as kind) and `normalize` are for
-        `load_policy`; `proxies` are recorded beside the built-in ones that apply; `way` is the only
-        one to try ("snapshot" or "replay"). An environment that the doctor finds unmeasurable
-        raises NotMeasurable and leaves no study.
+        `load_policy`; without a policy, the environment must come with one ('rl-zoo:FOLDER').
+        `proxies` are recorded beside the built-in ones that apply; `way` is the only one to try
+        ("snapshot" or "replay"). Settings that are a mapping without action_choice leave that to
+        the policy. An environment that the doctor finds unmeasurable raises NotMeasurable and
+        leaves no study.
         """
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
+        policy = creation.policy_for(spec, policy)
         loaded = load_policy(policy, kind=scores, normalize=normalize)
-        made_of = spec, loaded, normalized(policy, normalize), settings, proxies
-        store, named = make_store(Path(path), *made_of, way=way, progress=progress)
+        chosen = creation.settings_for(loaded, settings)
+        made_of = spec, loaded, normalized(policy, normalize), chosen, proxies
+        store, named = creation.make_store(Path(path), *made_of, way=way, progress=progress)
         study = cls(store, Parts(store, spec, loaded, proxies, proven=True))
         study._named = named
         return study
@@ -105,7 +109,7 @@ class Study:
         `env` and `policy` are needed only to collect more into a study made from Python objects, or
         whose policy file has moved. With `trust`, code that somebody else's study names may run.
         """
-        store = open_about(Path(path), perturb, signal)
+        store = creation.open_about(Path(path), perturb, signal)
         parts = Parts(store, extra_proxies=proxies or None, trust=trust)
         if env is not None:
             parts.environment = EnvironmentSpec.parse(env)
@@ -199,7 +203,7 @@ class Study:
         with self.store.writing(), contextlib.ExitStack() as stack:
             if self._named is not None:
                 sign_again(self.store, self._named)
-            others = with_more(self.store, more, self._parts.environment_spec())
+            others = creation.with_more(self.store, more, self._parts.environment_spec())
             stores = [self.store, *map(stack.enter_context, others)]
             collect(
                 stores,
@@ -391,10 +395,4 @@ class Study:
 
     def _enough(self, proxy: str | None, estimand: Estimand = "mean") -> Tuples:
         refuse_labels(self.store)
-        tuples = self.tuples(proxy, estimand=estimand)
-        if len(tuples) == 0:
-            raise StudyIncomplete(
-                f"the study in {self.path} holds no finished moment yet; "
-                "run `safemargin collect` on it first"
-            )
-        return tuples
+        return not_empty(self.store, self.tuples(proxy, estimand=estimand))
