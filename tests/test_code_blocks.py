@@ -48,6 +48,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin demo": SLOW,
     r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
+    r"safemargin collect \S+ +(rllib|sbx|cleanrl|tianshou):": "tests/adapters train such agents",
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",
     r"safemargin fidelity": "needs n = 8; tests/study/test_fidelity.py has it",
