@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 import safemargin as sm
 from safemargin.cli import options
+from safemargin.cli.measures import MeasureOptions
 from safemargin.core.settings import (
     ActionChoice,
     Settings,
@@ -73,6 +74,7 @@ def doctor(
     loaded, named = None, made_with.policy(policy) or spec.own_policy
     if named is not None:
         _say_how_it_plays(environment, policy)
+        spec, named = spec.with_team(named)
         loaded = suited_to(spec, sm.load_policy(named, kind=made_with.scores))
     settings = settings_for(loaded, {"opening": opening} | acts)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
@@ -132,6 +134,8 @@ class SettingsOptions(Settings):
     """One option for each field of Settings."""
 
     n_values: Annotated[options.WholeNumbers, Parameter(name="--n")] = Settings.n_values
+    perturb: Annotated[str, Parameter(parse=False)] = Settings.perturb
+    signal: Annotated[str, Parameter(parse=False)] = Settings.signal
     action_choice: ActionChoice | None = None  # type: ignore[assignment]
     """How the policy under test turns scores into actions (default: greedy; an rl-zoo folder's as
     rl-zoo shows it)."""
@@ -144,6 +148,10 @@ class SettingsOptions(Settings):
         except InvalidInput as error:
             raise InvalidInput(_named_as_options(str(error))) from None
         object.__setattr__(self, "n_values", checked.n_values)
+
+    def about(self, perturb: str, signal: str) -> SettingsOptions:
+        """Return the same about other mistakes or another loss."""
+        return replace(self, perturb=perturb, signal=signal)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -183,6 +191,7 @@ def collect(
     engine: EngineOptions = EngineOptions(),
     plan: PlanOptions = PlanOptions(),
     settings: SettingsOptions = SettingsOptions(),
+    measure: MeasureOptions = MeasureOptions(),
     as_json: options.Json = False,
 ) -> int:
     """Run episodes, choose moments and measure their criticality (Algorithm 2).
@@ -199,6 +208,7 @@ def collect(
         safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --natural 100
         safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --plan
         safemargin collect atari:pong agent.onnx -o runs/pong --opening 400
+        safemargin collect my.py:make a.onnx -o runs/x --perturb random,stuck --signal reward,cost
 
     Args:
         output: the study's folder
@@ -220,8 +230,10 @@ def collect(
         raise InvalidInput("--plan-moments and --plan-seconds need --plan")
     check_collect(natural, spread, engine.workers)
     check_engine(**vars(engine))
+    pairs = measure.pairs(output)
+    about = [settings.about(*pair) for pair in pairs]  # refused before anything is made
     what: dict[str, Any] = {
-        "settings": settings.given,
+        "settings": about[0].given,
         "env_arguments": made_with.arguments,
         "scores": made_with.scores,
         "proxies": proxy,
@@ -231,11 +243,12 @@ def collect(
     policy = made_with.policy(policy)
     _say_how_it_plays(environment, policy)
     if plan.plan:
+        measure.refuse_several(output)
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
     with ProgressBar() as progress:
         study = sm.Study.create(output, environment, policy, **what, progress=progress)
-        study.collect(**size, progress=progress)
+        study.collect(**size, more=pairs[1:], progress=progress)
     with study:
         show_status(study, as_json=as_json)
     return options.OK
@@ -278,6 +291,7 @@ def learn(
     confidence: options.Confidence = 0.95,
     no_traces: bool = False,
     engine: EngineOptions = EngineOptions(),
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Learn a proxy from a study's own measurements; afterwards it is called `learned`.
@@ -316,7 +330,7 @@ def learn(
             "-o writes a ranking of decisions, with --target regret or stakes; a learned proxy "
             "travels in the margins that `fit --proxy learned -o FILE` writes"
         )
-    with study_to_judge(study) as opened, ProgressBar() as progress:
+    with study_to_judge(study, about) as opened, ProgressBar() as progress:
         found = opened.learn(
             target=target,
             labels=labels,
@@ -344,9 +358,15 @@ def _print_learned(found: Learned) -> None:
 
 
 @options.app.command(group=options.MEASURE)
-def status(study: options.StudyFolder, /, *, as_json: options.Json = False) -> None:
+def status(
+    study: options.StudyFolder,
+    /,
+    *,
+    about: options.About = options.About(),
+    as_json: options.Json = False,
+) -> None:
     """Show what is in a study, what is left to measure, and how long it will take."""
     from safemargin.cli.show_status import show_status
 
-    with sm.Study.open(study) as opened:
+    with sm.Study.open(study, **vars(about)) as opened:
         show_status(opened, as_json=as_json)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from safemargin.core.records import Estimate, Measurement
 from safemargin.core.seeding import Purpose, stream
@@ -76,6 +77,7 @@ class MomentTrials:
         self._unperturbed: list[_Trial] = []
         self._recorded = parts.recorded_return(episode, moment.step)
         self._running = 0
+        self._drawn_keys: dict[int, npt.NDArray[np.uint32]] = {}
         self._longest: dict[int, Schedule] = {}
         """Trial number → its random actions for the largest n so far."""
 
@@ -114,7 +116,7 @@ class MomentTrials:
         schedule = None if plan is None else self._mistakes(plan, n, number)
         key, seed, randomness = _NO_KEY, parts.settings.seed, parts.randomness
         if randomness.environment:
-            key = key_of_stream(stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, number))
+            key = self._key(number)
         draws = None
         if randomness.policy:
             draws = PolicyDraws(
@@ -128,6 +130,14 @@ class MomentTrials:
 
         limit = parts.settings.horizon
         return Run(self.slot, limit, key, schedule, finished, draws, owner=self)
+
+    def _key(self, number: int) -> npt.NDArray[np.uint32]:
+        """Return the key that the environment draws from in all trials of this number."""
+        if number not in self._drawn_keys:
+            seed = self.parts.settings.seed
+            drawn = stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, number)
+            self._drawn_keys[number] = key_of_stream(drawn)
+        return self._drawn_keys[number]
 
     def _mistakes(self, plan: Plan, n: int, number: int) -> Schedule:
         """Return the random actions of a trial.
