@@ -66,6 +66,7 @@ def doctor(
         way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
     from safemargin.environments import EnvironmentSpec
+    from safemargin.environments.functional.naming import suited_to
     from safemargin.study.creation import settings_for
 
     acts = {} if action_choice is None else {"action_choice": action_choice}
@@ -73,7 +74,8 @@ def doctor(
     loaded, named = None, made_with.policy(policy) or spec.own_policy
     if named is not None:
         _say_how_it_plays(environment, policy)
-        loaded = sm.load_policy(named, kind=made_with.scores)
+        spec, named = spec.with_team(named)
+        loaded = suited_to(spec, sm.load_policy(named, kind=made_with.scores))
     settings = settings_for(loaded, {"opening": opening} | acts)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)
