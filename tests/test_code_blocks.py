@@ -46,7 +46,6 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
-    r"safemargin (collect|doctor) jax:pgx:": "a game; tests/engines measure smaller worlds",
     r"safemargin (collect|doctor) (minigrid|pettingzoo|bridge):": "needs your "
     "agents; tests/environments has a test of each scheme",
     r"safemargin demo": SLOW,
