@@ -31,7 +31,7 @@ test: $(STAMP)  ## all tests; the statistical ones in a reduced form
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)  ## the statistical truths, whole
-	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow
+	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow tests/environments/test_environment_contract.py
 
 # Libraries that cannot live together, or not beside the rest: each in an environment of its own.
 ADAPTERS = rllib sbx cleanrl tianshou torchrl skrl rl-zoo

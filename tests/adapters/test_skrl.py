@@ -93,9 +93,7 @@ def trained(name: str) -> tuple[Any, Any]:
     size = 32 if name.startswith("PPO") else 64
     agent = agent_class(
         models=models(name, env.observation_space, env.action_space),
-        memory=RandomMemory(
-            memory_size=32 if name.startswith("PPO") else 64, num_envs=1, device="cpu"
-        ),
+        memory=RandomMemory(memory_size=size, num_envs=1, device="cpu"),
         observation_space=env.observation_space,
         action_space=env.action_space,
         device="cpu",

@@ -62,6 +62,7 @@ def normalized(policy: Any, statistics: Any) -> Any:
 
 
 LOADERS: Mapping[str, str] = {
+    "team": "safemargin.policies.team:load_member",
     "rl-zoo": "safemargin.policies.rl_zoo:load_rl_zoo",
     "rllib": "safemargin.policies.libraries.rllib:load_rllib",
     "cleanrl": "safemargin.policies.libraries.cleanrl:load_cleanrl",

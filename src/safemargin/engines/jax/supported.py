@@ -36,6 +36,8 @@ def reason_against(job: Job) -> str | None:
         return f"its mistakes are random actions, not {settings.perturb!r}"
     if Signal.parse(settings.signal).in_info:
         return f"environments of pure functions have no info for the signal {settings.signal!r}"
+    if len(job.more) > 1:
+        return "it measures one kind of mistake and one loss at a time"
     stepwise = [proxy.name for proxy in job.proxies if not proxy.vectorised]
     if stepwise:
         return f"the proxy {stepwise[0]!r} looks at one step at a time"
