@@ -46,7 +46,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
-    r"safemargin (collect|doctor) (minigrid|pettingzoo|bridge):": "needs your "
+    r"safemargin (collect|doctor) \"?(minigrid|pettingzoo|bridge):": "needs your "
     "agents; tests/environments has a test of each scheme",
     r"safemargin demo": SLOW,
     r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
