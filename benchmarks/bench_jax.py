@@ -2,9 +2,9 @@
 
 The parts are `study` (a paper-scale study of a MinAtar game, with the time to compile and the share
 of what the bare environment and policy can do), `fine` (the same to ε̂ = 0.2), `processes` (the same
-game in plain NumPy on the process engine), `scaling` (seconds against moments) and `rare` (β = 0.999
-from 25,000 moments, checked on 100,000 fresh ones). Compiled programs are kept in a folder of the
-run, so that the second study of a kind compiles nothing.
+game in plain NumPy on the process engine), `scaling` (seconds against moments) and `rare`
+(β = 0.999 from 25,000 moments, checked on 100,000 fresh ones). Compiled programs are kept in a
+folder of the run, so that the second study of a kind compiles nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ COMMAND = "python benchmarks/bench_jax.py"
 GAME, AGENT = "jax:pgx:minatar-breakout", "zoo:minatar-breakout"
 NUMPY_GAME = str(Path(__file__).with_name("numpy_breakout.py")) + ":make"
 PAPER = {"trial_plan": "paper"}
+COARSE = {**PAPER, "sampling_error": 1.0}
 SECONDS_GOALS = {"cpu": 60.0, "gpu": 10.0}
 LIGHT = {"gamma": 0.9, "n_values": (4,), "trials": 8, "max_enumerated": 0}
 """Settings with a horizon of 44 steps for hundreds of thousands of moments."""
@@ -91,9 +92,9 @@ def measure_study(results: Results, device: str, scale: int) -> None:
     many rollouts as in the paper's games, and ε̂ = 1 about as many.
     """
     on: dict[str, Any] = {"device": device}
-    cold, _ = timed(lambda: study("cold", PAPER).collect(1, 1, **on))
-    warm, _ = timed(lambda: study("warm", PAPER).collect(1, 1, **on))
-    made = study("paper", {**PAPER, "sampling_error": 1.0})
+    cold, _ = timed(lambda: study("cold", COARSE).collect(1, 1, **on))
+    warm, _ = timed(lambda: study("warm", COARSE).collect(1, 1, **on))
+    made = study("paper", COARSE)
     seconds, status = timed(lambda: made.collect(scale, scale, **on))
     results.record(
         f"jax_study_seconds_{device}",
@@ -128,10 +129,10 @@ def measure_fine(results: Results, device: str, scale: int) -> None:
 
 def measure_processes(results: Results, device: str, moments: int, scale: int) -> None:
     """Compare trials a second with those of the process engine on the game in plain NumPy."""
-    ordinary = study("processes", PAPER, NUMPY_GAME)
+    ordinary = study("processes", COARSE, NUMPY_GAME)
     slow, held = timed(lambda: ordinary.collect(moments, moments, engine="processes"))
-    study("compiled", PAPER).collect(1, 1, device=device)
-    fast, status = timed(lambda: study("jax", PAPER).collect(scale, scale, device=device))
+    study("compiled", COARSE).collect(1, 1, device=device)
+    fast, status = timed(lambda: study("jax", COARSE).collect(scale, scale, device=device))
     results.record(
         f"jax_over_processes_{device}",
         (status.trials / fast) / (held.trials / slow),

@@ -124,7 +124,7 @@ class MomentTrials:
             draws = PolicyDraws(
                 lambda: stream(seed, Purpose.TRIAL_POLICY, *self.keys, number),
                 parts.policy_actions,
-                parts.masked,
+                parts.policy_masked,
             )
 
         def finished(run: Run) -> None:
