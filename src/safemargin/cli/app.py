@@ -13,6 +13,7 @@ from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Importing these modules registers their commands.
 from safemargin.cli import (  # noqa: F401
+    attack,
     bundled,
     fidelity,
     gate,

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.settings import ActionChoice
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.policies.checks import check_by_probe
 from safemargin.policies.observations import Observations as Observations
@@ -58,6 +59,10 @@ class Policy(ABC):
     """A hash of what decides the scores, e.g. 'sha256:…' over the weights."""
     description: str
     """The file or the function it came from, for people to read."""
+    usual_choice: ActionChoice | None = None
+    """How the agent's own library lets it act when it is watched, where that is not greedily."""
+    usual_epsilon: float = 0.0
+    """The probability of a random action, if that is epsilon-greedily."""
     uses_mask: bool = False
     """Whether the action choice leaves out the actions that the environment calls illegal."""
 

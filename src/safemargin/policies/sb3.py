@@ -138,6 +138,7 @@ class Sb3Policy(BatchedPolicy):
             if isinstance(normalize, str | Path):
                 self.description += f", normalised with {Path(normalize).name}"
         self.trained_returns = _trained_returns(model)
+        self.exploration = float(getattr(model, "exploration_rate", 0.0))
 
     def _find_normalisation(self, model: BaseAlgorithm, given: Any) -> Normalisation | None:
         """Return what normalises the observations, None where nothing does."""

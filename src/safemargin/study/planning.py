@@ -70,7 +70,7 @@ class CostPlan:
 def plan_study(
     path: str | Path | None,
     env: str | MakeEnvironment,
-    policy: Any,
+    policy: Any = None,
     settings: Settings | Mapping[str, Any] | None = None,
     *,
     natural: int = 500,

@@ -36,6 +36,7 @@ def describe_study(study: Study, recordings: Recordings, start: tuple[str, int])
         "default_proxy": study.default_proxy,
         "n_values": list(study.settings.n_values),
         "horizon": study.settings.horizon,
+        "measured": study.settings.measured.in_words(),
         "excluded_steps": study.settings.excluded_steps,
         "moments": dict(status.moments),
         "wanted": dict(status.wanted),

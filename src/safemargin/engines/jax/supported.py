@@ -10,8 +10,8 @@ from safemargin.engines.base import Job
 from safemargin.environments.functional.naming import functional_of
 from safemargin.environments.functional.protocol import FunctionalEnvironment
 from safemargin.errors import InvalidInput
-from safemargin.policies.base import Policy
 from safemargin.policies.jax import JaxPolicy
+from safemargin.policies.jax_loading import as_jax
 
 
 def reason_against(job: Job) -> str | None:
@@ -26,21 +26,22 @@ def reason_against(job: Job) -> str | None:
     space = None if functional is None else functional.action_space
     if not isinstance(space, gym.spaces.Discrete | gym.spaces.Box):
         return f"it takes Discrete and Box actions, not {type(space).__name__}"
-    if in_jax(job.policy) is None:
-        return f"it runs policies written in JAX, and {job.policy.description} is not one"
+    try:
+        written_in_jax = as_jax(job.policy) is not None
+    except InvalidInput as error:
+        return str(error)
+    if not written_in_jax:
+        return f"it runs policies in JAX and ONNX files, and {job.policy.description} is neither"
     if settings.perturb != RANDOM:
         return f"its mistakes are random actions, not {settings.perturb!r}"
     if Signal.parse(settings.signal).in_info:
         return f"environments of pure functions have no info for the signal {settings.signal!r}"
+    if len(job.more) > 1:
+        return "it measures one kind of mistake and one loss at a time"
     stepwise = [proxy.name for proxy in job.proxies if not proxy.vectorised]
     if stepwise:
         return f"the proxy {stepwise[0]!r} looks at one step at a time"
     return None
-
-
-def in_jax(policy: Policy) -> JaxPolicy | None:
-    """Return a policy as one written in JAX; None if it cannot be one."""
-    return policy if isinstance(policy, JaxPolicy) else None
 
 
 def parts_in_jax(job: Job) -> tuple[FunctionalEnvironment, JaxPolicy]:
@@ -50,7 +51,7 @@ def parts_in_jax(job: Job) -> tuple[FunctionalEnvironment, JaxPolicy]:
         raise InvalidInput(
             f"engine 'jax' cannot run this study: {reason}; leave --engine out, or take 'processes'"
         )
-    functional, policy = functional_of(job.environment), in_jax(job.policy)
+    functional, policy = functional_of(job.environment), as_jax(job.policy)
     assert functional is not None
     assert policy is not None
     return functional, policy

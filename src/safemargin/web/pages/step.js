@@ -47,8 +47,8 @@ function showMargin(ended) {
       unknown ? UNKNOWN : ended ? "the episode has ended" : "no margin";
     return;
   }
-  const actions = margin === largest ? "random actions or more"
-    : margin === 1 ? "random action" : "random actions";
+  const actions = margin === largest ? `${said.mistakes} or more`
+    : margin === 1 ? said.mistake : said.mistakes;
   const sure = Math.round(table().confidence * 1000) / 10;
   const value = proxyValues()[view.step], level = tolerance();
   const here = Array.isArray(value) ? null : view.tables.plateaus(table(), value)
