@@ -94,7 +94,7 @@ class Runner:
         """Run an episode under the policy, after a random opening if the settings ask for one."""
         if seed is None:
             seed = environment_seed(self.settings.seed, *key.game_keys)
-        return self._run(key, seed, self.simulator.reset(seed), self._opening(key))
+        return self._run(key, seed, self.simulator.reset(seed), self.opening(key))
 
     def _run(self, key: EpisodeKey, seed: int, observation: Any, opening: Floats) -> Episode:
         settings, simulator = self.settings, self.simulator
@@ -276,7 +276,7 @@ class Runner:
                 "a floating-point number holds; scale them down"
             ) from None
 
-    def _opening(self, key: EpisodeKey) -> Floats:
+    def opening(self, key: EpisodeKey) -> Floats:
         """Draw the uniform numbers behind the random opening, [length, width]."""
         limit = self.settings.opening
         if limit == 0:
