@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
-EXTRAS = atari,methods,mujoco,parquet,ray,sb3,torch,video,web
+EXTRAS = atari,jax,methods,mujoco,parquet,pgx,ray,sb3,torch,video,web
 
 .PHONY: demo test test-slow docs dist try-dist lock bench bench-quick reproduce lint format clean
 
@@ -31,7 +31,7 @@ test: $(STAMP)  ## all tests; the statistical ones in a reduced form
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)  ## the statistical truths, whole
-	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow
+	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow tests/environments/test_environment_contract.py
 
 docs: $(VENV)/.docs  ## the site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import generate  # noqa: E402  (beside this file)
+import live  # noqa: E402
 
 from safemargin.core.version import __version__  # noqa: E402  (ruff sorts by the path above)
 
@@ -55,10 +57,25 @@ html_copy_source = False
 
 
 def setup(app: Any) -> None:
-    """Make what the pages need before they are read."""
-    app.connect("builder-inited", lambda app: generate.write_all(HERE / "generated"))
+    """Make what the pages need before they are read, and the rest meanwhile."""
+    app.connect("builder-inited", _begin)
     app.connect("source-read", _links_within_the_site)
-    app.connect("build-finished", _live_report)
+    app.connect("build-finished", _end)
+
+
+def _begin(app: Any) -> None:
+    """Write the generated pages, and begin the live ones."""
+    generate.write_all(HERE / "generated")
+    if app.builder.format == "html":
+        folder = Path(app.outdir) / "live"
+        folder.mkdir(parents=True, exist_ok=True)
+        app.live = concurrent.futures.ThreadPoolExecutor(1).submit(live.write_all, folder)
+
+
+def _end(app: Any, error: Exception | None) -> None:
+    """Wait for the live pages."""
+    if error is None and app.builder.format == "html":
+        app.live.result()
 
 
 def _links_within_the_site(app: Any, page: str, source: list[str]) -> None:
@@ -66,9 +83,3 @@ def _links_within_the_site(app: Any, page: str, source: list[str]) -> None:
     for file, shown in generate.SHOWN_AS.items():
         prefix = "../" * (page.count("/") + 1)
         source[0] = source[0].replace(f"]({prefix}{file}", f"]({prefix[3:] or ''}{shown}")
-
-
-def _live_report(app: Any, error: Exception | None) -> None:
-    """Add the report that needs no server to a site that was built."""
-    if error is None and app.builder.format == "html":
-        generate.write_live_report(Path(app.outdir))

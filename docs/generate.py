@@ -5,17 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import os
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
-
-from blocks import blocks_of
 
 ROOT = Path(__file__).parents[1]
 HOMES = ("safemargin", *(f"safemargin.{name}" for name in ("study", "criticality", "margins")))
@@ -195,28 +189,3 @@ def _said_of_fields(source: Path) -> Iterator[tuple[tuple[str, str], str]]:
                     assert isinstance(field.target, ast.Name)
                     assert isinstance(after.value, ast.Constant)
                     yield (node.name, field.target.id), " ".join(str(after.value.value).split())
-
-
-# -- the live report ---------------------------------------------------------------------------
-
-TUTORIAL = "docs/tutorials/environment.md"
-LIVE_COMMANDS = ("collect", "report")
-
-
-def write_live_report(site: Path) -> None:
-    """Follow the tutorial on an environment of your own, and publish the report it ends with."""
-    (site / "live").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "XDG_DATA_HOME": folder}  # a key of its own
-        for block in blocks_of(ROOT, TUTORIAL):
-            if block.name:
-                (Path(folder) / block.name).write_text(block.text + "\n", "utf-8")
-            for command in block.commands() if block.kind == "shell" else ():
-                if command.split()[:2] in (["safemargin", name] for name in LIVE_COMMANDS):
-                    words = [sys.executable, "-m", *command.split()]
-                    subprocess.run(
-                        words, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL
-                    )
-        page = (Path(folder) / "report.html").read_text("utf-8")
-        page = page.replace(f"{Path(folder).resolve()}/", "")  # a reader has another folder
-        (site / "live" / "report.html").write_text(page, "utf-8")

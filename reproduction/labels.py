@@ -139,7 +139,7 @@ class Labeller:
         """Play a game; with a generator, save a point in every stretch of steps."""
         runner, settings = self.runner, self.settings
         simulator = runner.simulator
-        opening = runner.opening(key) if rng is None else self._opening(rng)
+        opening = runner.opening(*key.game_keys) if rng is None else self._opening(rng)
         observation = simulator.reset(environment_seed(seed, *key.game_keys))
         lives: list[Life] = []
         while True:

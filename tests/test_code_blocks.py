@@ -43,12 +43,17 @@ NOT_RUN: dict[str, str] = {
     r"(pip|ray|sqlite3|make) ": OTHERS,
     r"PYTHONPATH=": TRAINING,
     r"python (reproduction|benchmarks)/": TRAINING,
-    r"safemargin (explore|watch)\b": SERVER,
+    r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
+    r"safemargin (collect|doctor) (minigrid|pettingzoo|bridge):": "needs your "
+    "agents; tests/environments has a test of each scheme",
     r"safemargin demo": SLOW,
+    r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
+    r"safemargin (collect .*|fit )runs/several": "tests/study/test_several.py collects several",
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",
+    r"safemargin attack": "plays many games; tests/monitor/test_attack.py attacks small ones",
     r"safemargin fidelity": "needs n = 8; tests/study/test_fidelity.py has it",
     r"safemargin highlights": "films need an environment that draws; tests/replay films",
     r"safemargin learn|.*--proxy learned|.*--by regret": "needs a lesson worth learning; "
@@ -66,6 +71,7 @@ PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/fleet.md", "decision ="): SERVER,
     ("docs/monitor.md", "caller ="): "needs a fleet; tests/monitor has a caller of many",
     ("docs/perturbations.md", "sm.true"): "needs a function of yours; tests/criticality has some",
+    ("docs/perturbations.md", "study.collect"): "tests/study/test_several.py collects several",
     ("docs/learned.md", "seen ="): "needs a learned proxy; tests/monitor has one",
     ("docs/monitor.md", "from safemargin.monitor import EvaluationWatch"): "needs a "
     "Stable-Baselines3 model; tests/monitor evaluates one",
@@ -90,6 +96,7 @@ SMALLER = {
     "model.zip -o runs/cartpole --natural 60 --spread 20 --n 1,2,4,8": "model.zip -o "
     "runs/cartpole --natural 12 --spread 2 --n 1",
     "--natural 40 --spread 10": "--natural 12 --spread 4",
+    "--natural 100 --spread 50": "--natural 12 --spread 4",
     "--gamma 0.97": "--gamma 0.9",
     "--n 1,2,4,8": "--n 1,2",
 }
@@ -270,6 +277,15 @@ def test_the_tutorial_on_an_environment_of_your_own(
     assert "data:image/jpeg;base64," in (empty / "report.html").read_text()
 
 
+def test_the_tutorial_on_a_world_in_jax(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jax", reason="needs safemargin[jax]")
+    follow("docs/tutorials/jax.md")
+    said = capsys.readouterr().out
+    assert "Ridge can be measured by snapshot" in said
+    assert "Forgetful cannot be measured: step is not a pure function" in said
+    assert "data:image/jpeg;base64," in (empty / "report.html").read_text()
+
+
 def test_the_tutorial_on_stable_baselines3(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("stable_baselines3")
     follow("docs/tutorials/sb3.md")
@@ -297,6 +313,7 @@ def test_the_tutorial_on_a_fleet(empty: Path) -> None:
         environment = {**os.environ, **here, "SAFEMARGIN_TOKEN": TOKEN}
         subprocess.run(agent, env=environment, check=True, timeout=300)
     assert main(["audit", "watch.db"]) == 0
+    assert main(["watch", "--replay", "watch.db", "-o", "replay.html"]) == 0
     with sm.AuditLog("watch.db") as log:
         assert "cart 1" in {entry.agent for entry in log}
 

@@ -384,6 +384,8 @@ def test_people_who_cannot_be_told(tmp_path: Path) -> None:
         ),
         (["--replay", "none.db"], "there is no audit log none.db"),
         (["--replay", "none.db", "--remote"], "--replay shows a log and runs no agents"),
+        (["--replay", "none.db", "-o", "replay.html"], "there is no audit log none.db"),
+        (["--remote", "-o", "replay.html"], "--output writes a replay; name its log with --replay"),
         (["zoo:cartpole", "none.json"], "none.json"),
     ],
 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +100,32 @@ def test_the_replay_page_finds_entries_by_number(log: sm.AuditLog) -> None:
         assert client.get("/api/entries/1/picture").content == JPEG
         for number in (2, far, -far):
             assert client.get(f"/api/entries/{number}/picture").status_code == 404
+
+
+def test_the_replay_in_a_file_holds_the_log_and_loads_nothing(
+    log: sm.AuditLog, tmp_path: Path
+) -> None:
+    from safemargin.web.replay_file import write_replay
+
+    log.add("server-started")
+    log.add("call", agent="</script><script>alert(1)</script>", picture=JPEG)
+    text = write_replay(log, tmp_path / "new" / "replay.html").read_text()
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "<script>alert" not in text
+    found = re.search(r'<script id="recorded" type="application/json">(.*?)</script>', text)
+    assert found
+    recorded = json.loads(found[1])
+    assert [entry["kind"] for entry in recorded["entries"]] == ["server-started", "call"]
+    assert recorded["pictures"] == {"2": f"data:image/jpeg;base64,{b64encode(JPEG).decode()}"}
+
+
+def test_a_replay_that_cannot_be_written_is_refused(log: sm.AuditLog, tmp_path: Path) -> None:
+    from safemargin.web.replay_file import write_replay
+
+    with pytest.raises(sm.SafemarginError, match=r"is a folder; name the replay's file, e\.g\."):
+        write_replay(log, tmp_path)
+    with pytest.raises(sm.SafemarginError, match=r"replay\.html cannot be written"):
+        write_replay(log, Path("/dev/null/replay.html"))
 
 
 def test_the_pages_load_nothing_from_elsewhere(client: TestClient) -> None:

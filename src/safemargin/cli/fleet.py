@@ -14,7 +14,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from safemargin.cli.options import print_note, serve_page
+from safemargin.cli.options import note_new_parents, print_note, print_written, serve_page
 from safemargin.cli.watch import CallOptions, PeopleOptions, WatchOptions
 from safemargin.core.budget import Budget
 from safemargin.core.text import printable
@@ -44,6 +44,7 @@ from safemargin.web.fleet.rehearsal import rehearse
 from safemargin.web.fleet.state import Fleet
 from safemargin.web.fleet_app import create_fleet_app
 from safemargin.web.replay_app import create_replay_app
+from safemargin.web.replay_file import write_replay
 from safemargin.web.server import listen
 
 _UNSEALED = {
@@ -212,6 +213,8 @@ def _check(files: Sequence[str], options: WatchOptions) -> None:
         raise InvalidInput("--agents needs a policy and its margins file to run them with")
     if options.made_with.env_arg and options.agents.env is None:
         raise InvalidInput("--env-arg gives arguments to the environment of --env; name that, too")
+    if options.people.output is not None:
+        raise InvalidInput("--output writes a replay; name its log with --replay LOG")
     speed, grace, wait = options.agents.speed, options.people.grace, options.calls.wait
     if not 0.01 <= speed <= 1000:
         raise InvalidInput(f"--speed must be 0.01 to 1000 decisions a second, got {speed}")
@@ -310,9 +313,15 @@ def _about(
 
 
 def replay_log(files: Sequence[str], options: WatchOptions, path: Path) -> None:
-    """Serve a page that shows what a log holds, until Ctrl-C."""
+    """Serve a page that shows what a log holds, until Ctrl-C; with --output, write it to a file."""
     if files or options.server.remote or options.agents.agents is not None:
         raise InvalidInput("--replay shows a log and runs no agents; leave the rest out")
+    if options.people.output is not None:
+        note_new_parents(options.people.output)
+        with AuditLog(path) as log:
+            written = write_replay(log, options.people.output)
+        print_written({"replay": str(written)}, [written], as_json=options.as_json)
+        return
     check_host(options.server.host, no_token=options.server.no_token)
     with listen(options.server.host, options.server.port) as bound, AuditLog(path) as log:
         log.check()

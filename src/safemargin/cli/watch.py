@@ -31,6 +31,7 @@ def simulate_oversight(
     fatigue: Annotated[float | None, Parameter(metavar="C")] = None,
     fit: options.FitOptions = options.FitOptions(),
     output: options.Output | None = None,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> int:
     """Show what calling below a margin would have cost in attention, and caught.
@@ -70,10 +71,11 @@ def simulate_oversight(
     if by is not None:
         if output is not None or fit.estimand != "mean" or fit.proxy is not None:
             raise InvalidInput("--by ranks decisions; leave out --output, --proxy and --estimand")
-        return _ranked(study, by, budget, tolerance, fit, fatigue, as_json=as_json, **shared)
+        opened_as = study, about
+        return _ranked(opened_as, by, budget, tolerance, fit, fatigue, as_json=as_json, **shared)
     if fatigue is not None:
         raise InvalidInput("--fatigue is about a person who follows a ranking; add --by margin")
-    with study_to_judge(study) as opened:
+    with study_to_judge(study, about) as opened:
         attention = sm.simulate_oversight(
             opened, budget=budget, tolerances=tolerance, **shared, **vars(fit)
         )
@@ -96,7 +98,7 @@ def simulate_oversight(
 
 
 def _ranked(
-    study: Path,
+    study: tuple[Path, options.About],
     by: str,
     budget: str | None,
     tolerance: list[float] | None,
@@ -113,7 +115,7 @@ def _ranked(
 
     if tolerance is not None and (by != "margin" or len(tolerance) > 1):
         raise InvalidInput("with --by, one --tolerance may be given, and only for --by margin")
-    with study_to_judge(study) as opened:
+    with study_to_judge(*study) as opened:
         found = rank_oversight(
             opened,
             by,
@@ -197,6 +199,8 @@ class PeopleOptions:
     reach of whoever could alter the log"""
     replay: Annotated[Path | None, Parameter(metavar="LOG")] = None
     """show what happened instead; runs no agents"""
+    output: options.Output | None = None
+    """with --replay: write the replay into this .html file instead, which needs no server"""
 
 
 @Parameter(name="*", group=options.group("The server"))
@@ -253,6 +257,7 @@ def watch(
         safemargin watch --remote margins.json      # agents that run elsewhere report
         safemargin watch --remote --host 0.0.0.0    # … from other machines, too
         safemargin watch --replay watch.db          # what happened, on a page
+        safemargin watch --replay watch.db -o replay.html  # … in a file for others
         safemargin audit watch.db                   # … as text, checked to be whole
 
     An agent elsewhere reports with `sm.RemoteOverseer(address, name=…, token=…)`.

@@ -17,13 +17,23 @@ import gymnasium as gym
 from safemargin.core.importing import locate
 from safemargin.environments.simulator import Env, close_environment, require_single
 from safemargin.errors import InvalidInput, MissingExtra, did_you_mean, errors_as
+from safemargin.policies.loading import LOADERS
 
 _VERSIONED = re.compile(r"-v\d+$")
 
 SCHEMES: Mapping[str, str] = {
     "atari": "safemargin.environments.atari:make_atari",
+    "jax": "safemargin.environments.functional.naming:make_functional",
+    "minigrid": "safemargin.environments.minigrid:make_minigrid",
+    "pettingzoo": "safemargin.environments.pettingzoo:make_agent",
+    "rl-zoo": "safemargin.environments.rl_zoo:make_rl_zoo",
 }
 """'SCHEME:REST' names the environment that this function makes of REST and the arguments."""
+
+FOLDERS: Mapping[str, str] = {
+    "rl-zoo": "safemargin.policies.rl_zoo:recipe_identity",
+}
+"""Where REST is a path, this function says what lies there, wherever that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +128,41 @@ class EnvironmentSpec:
         finally:
             close_environment(env)
 
+    def with_team(self, policy: Any) -> tuple[EnvironmentSpec, Any]:
+        """Return the environment and the policy measured in it.
+
+        In 'pettingzoo:GAME/AGENT' the policy may name a whole team, whose other members then
+        become part of the environment.
+        """
+        if self.scheme != "pettingzoo" or not isinstance(policy, str) or "team" in self.arguments:
+            return self, policy
+        from safemargin.policies.team import find_team, member_of
+
+        if find_team(policy) is None:
+            return self, policy
+        team, agent = _with_full_path(policy), str(self.text).rpartition("/")[2]
+        return EnvironmentSpec.parse(self, {"team": team}), member_of(agent, team)
+
+    @property
+    def own_policy(self) -> str | None:
+        """The text that names the policy trained here, where the environment comes with one."""
+        return self.text if self.scheme in LOADERS else None
+
     @property
     def identity(self) -> str:
         """The text that enters the identity: for a file, its name without the folder."""
+        scheme, _, rest = (self.text or "").partition(":")
+        if scheme in FOLDERS:
+            lies_there = locate(FOLDERS[scheme], what="environment")(rest)
+            arguments = json.dumps(dict(self.arguments), sort_keys=True, default=repr)
+            return f"{scheme}:{lies_there} {arguments}"
         source, colon, attribute = (self.text or self.name).rpartition(":")
         if source.endswith(".py"):
             source = Path(source).name
-        arguments = json.dumps(dict(self.arguments), sort_keys=True, default=repr)
+        given = dict(self.arguments)
+        if self.scheme == "pettingzoo" and isinstance(given.get("team"), str):
+            given["team"] = Path(given["team"]).name
+        arguments = json.dumps(given, sort_keys=True, default=repr)
         return f"{source}{colon}{attribute} {arguments}"
 
     def to_json(self) -> str | None:
@@ -178,6 +216,11 @@ class EnvironmentSpec:
 
 def _with_full_path(text: str) -> str:
     """Complete the path in 'file.py:function', so that it is found from any folder."""
+    scheme, _, rest = text.partition(":")
+    if scheme in FOLDERS:
+        return f"{scheme}:{Path(rest).expanduser().resolve()}"
+    if scheme in SCHEMES:
+        return f"{scheme}:{_with_full_path(rest)}"
     source, colon, attribute = text.rpartition(":")
     if source.endswith(".py") and Path(source).expanduser().is_file():
         return f"{Path(source).expanduser().resolve()}{colon}{attribute}"

@@ -8,11 +8,12 @@ from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.table import Estimand
+from safemargin.errors import InvalidInput, StudyIncomplete
+from safemargin.margins.bounds.table import STATISTICS, Estimand
 from safemargin.margins.learned.probe import is_learned
 from safemargin.margins.natural_proxies import draw_one_per_episode
 from safemargin.study.grouping import group_labels, learned_groups
+from safemargin.study.loss_statistics import read_statistic
 from safemargin.study.reading import TupleRow
 from safemargin.study.restop import read_under
 from safemargin.study.single_runs import single_run_losses
@@ -65,8 +66,21 @@ def read_tuples(
         groups=(
             learned_groups(store, keys, proxy) if is_learned(proxy) else group_labels(store, keys)
         ),
-        runs=None if estimand == "mean" else single_run_losses(store, keys, n_values),
+        runs=single_run_losses(store, keys, n_values) if estimand == "single-run" else None,
+        statistics=(
+            read_statistic(store, keys, n_values, estimand) if estimand in STATISTICS else None
+        ),
     )
+
+
+def not_empty(store: Store, tuples: Tuples) -> Tuples:
+    """Return the tuples; StudyIncomplete if there are none."""
+    if len(tuples) == 0:
+        raise StudyIncomplete(
+            f"the study in {store.folder} holds no finished moment yet; "
+            "run `safemargin collect` on it first"
+        )
+    return tuples
 
 
 def read_natural_proxies(store: Store, settings: Settings, proxy: str) -> Floats | None:

@@ -8,7 +8,7 @@
     fleet_app                   the fleet page as an application, and the way in for agents
     connections, page_connection, plain_agents
                                 agents and pages by WebSocket, agents by plain HTTP
-    replay_app                  the log of a watched fleet, entry by entry
+    replay_app, replay_file     the log of a watched fleet, entry by entry: served, or as one file
     access, entrance, guard, server
                                 tokens, checking them, what browsers may do, listening on a port
     pages/                      HTML, CSS and JavaScript as files

@@ -1,7 +1,7 @@
 "use strict";
 // A log, entry by entry: the list, the selected entry, and the fleet at that time.
 
-const view = { all: [], names: new Map(), shown: [], at: -1, playing: false, timer: 0 };
+const view = { all: [], names: new Map(), shown: [], at: -1, playing: false, timer: 0, recorded: null };
 const ICONS = {
   call: "▲", release: "△", taken: "◆", action: "›", "handed-back": "◇", refused: "⊘", joined: "+", back: "+",
   left: "−", lost: "✕", died: "✕", dismissed: "−", "stop-due": "□", stopped: "■", absent: "…", drift: "≈",
@@ -23,7 +23,13 @@ const actionName = (agent, action) => view.names.get(`${agent} ${action}`) || (N
 
 const LONGEST_PAUSE = 1500, ROWS = 400;
 
-async function begin() {
+// Returns the log's name once view.all holds its entries. A page that was written as a file has the log inside.
+async function read() {
+  if (byId("recorded")) {
+    view.recorded = JSON.parse(byId("recorded").textContent);
+    view.all = view.recorded.entries;
+    return view.recorded.log;
+  }
   let after = 0, total = 1, name = "";
   while (view.all.length < total) {
     const answer = await (await fetch(`/api/entries?after=${after}`)).json();
@@ -33,13 +39,18 @@ async function begin() {
     if (!answer.entries.length) break;
     after = view.all[view.all.length - 1].id;
   }
+  return name;
+}
+
+async function begin() {
+  const name = await read();
   view.names = namesOf(view.all);
   const agents = [...new Set(view.all.map(entry => entry.agent).filter(Boolean))].sort();
   byId("only").append(...agents.map(agent => make("option", "", agent)));
   const count = kind => view.all.filter(entry => entry.kind === kind).length;
   const some = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
   byId("summary").textContent = [
-    name, `${view.all.length} entries, none altered`, some(agents.length, "agent"), some(count("call"), "call"),
+    name, `${view.all.length} entries, none altered` + (view.recorded ? ` when this page was written on ${new Date(view.recorded.written * 1000).toLocaleDateString()}` : ""), some(agents.length, "agent"), some(count("call"), "call"),
     some(count("taken"), "take-over"), some(count("action"), "human action"),
   ].join(" · ");
   byId("only").addEventListener("change", choose);
@@ -116,7 +127,7 @@ function showEntry(entry) {
   byId("entry-time").textContent = new Date(entry.time * 1000).toLocaleString();
   const picture = byId("entry-picture");
   picture.hidden = !entry.pictured;
-  if (entry.pictured) picture.src = `/api/entries/${entry.id}/picture`;
+  if (entry.pictured) picture.src = view.recorded ? view.recorded.pictures[entry.id] : `/api/entries/${entry.id}/picture`;
   const details = entry.details, facts = [];
   const add = (name, value) => { if (value !== undefined && value !== null && value !== "") facts.push(make("dt", "", name), make("dd", "", String(value))); };
   add("entry", entry.id);
