@@ -55,7 +55,6 @@ def shares(results: Results) -> None:
 def learning(results: Results) -> None:
     """Time the choice among all models on the largest stored study."""
     stored = Stored.read(STUDIES / "beamrider-a3c" / LESSONS_FILE)
-    stored = Stored.read(STUDIES / "beamrider-a3c" / LESSONS_FILE)
     own = ~stored.lessons.labels  # without cheap labels
     lessons, natural = stored.lessons.take(own), stored.natural[own]
     began = time.perf_counter()
