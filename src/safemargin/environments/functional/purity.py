@@ -26,6 +26,11 @@ PLAIN_STEPS = 2
 FIRST_OBSERVATIONS = 64
 """An episode that ends in one of the first observations of this many others began again."""
 
+ENOUGH_ENDS = 3
+"""Fewer ends of episodes may all look like a start by chance."""
+
+ENDED = "let step return the state in which the episode ended"
+
 ROUNDING = 1e-3
 """Relative to the numbers compared: a compiled program rounds elsewhere than a plain one."""
 
@@ -116,18 +121,39 @@ class _Trial:
 
     def refuse_new_episodes(self, steps: list[_Step]) -> None:
         """Raise EnvironmentFault if the last step of an episode begins the next one."""
-        last = [found[1] for _, found in steps if found[3] or found[4]]
+        last = [found for _, found in steps if found[3] or found[4]]
         generator = stream(self._seed, Purpose.DOCTOR, 4)
-        known = {
-            _bytes(self._reset(key_of_stream(generator))[1]) for _ in range(FIRST_OBSERVATIONS)
-        }
-        again = sum(_bytes(observation) in known for observation in last)
+        starts = [self._reset(key_of_stream(generator)) for _ in range(FIRST_OBSERVATIONS)]
+        known = {_bytes(observation) for _, observation in starts}
+        again = sum(_bytes(found[1]) in known for found in last)
         if last and again == len(last):
             raise EnvironmentFault(
                 f"{self._functional.name}: it resets itself: the last observation of "
-                f"{again} of {len(last)} episodes is the first one of another; let step return "
-                "the state in which the episode ended"
+                f"{again} of {len(last)} episodes is the first one of another; {ENDED}"
             )
+        if len(last) >= ENOUGH_ENDS and self._counts_anew(steps, starts, last):
+            raise EnvironmentFault(
+                f"{self._functional.name}: it resets itself: all that is the same at every start "
+                f"is so again where {len(last)} episodes ended; {ENDED}"
+            )
+
+    def _counts_anew(self, steps: list[_Step], starts: list[Any], last: list[Any]) -> bool:
+        """Whether arrays like a counter of steps, alike at all starts, are back when it ends."""
+        first = [_arrays(state) for state, _ in starts]
+        alike = [
+            number
+            for number, array in enumerate(first[0])
+            if all(array.tobytes() == other[number].tobytes() for other in first)
+        ]
+        met = [_arrays(given[0]) for given, _ in steps]
+        ends = [_arrays(found[0]) for found in last]
+
+        def changed(number: int, states: list[Any]) -> bool:
+            start = first[0][number].tobytes()
+            return any(state[number].tobytes() != start for state in states)
+
+        moving = [number for number in alike if changed(number, met)]
+        return bool(moving) and not any(changed(number, ends) for number in moving)
 
     def _kinds(self, state: Any) -> list[str]:
         leaves = self._jax.tree.leaves(state)
