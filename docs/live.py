@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from blocks import blocks_of
+from run_gallery import publish
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -36,9 +37,7 @@ def write_report(site: Path) -> None:
             for command in block.commands() if block.kind == "shell" else ():
                 if command.split()[:2] in (["safemargin", name] for name in LIVE_COMMANDS):
                     safemargin(Path(folder), *command.split()[1:])
-        page = (Path(folder) / "report.html").read_text("utf-8")
-        page = page.replace(f"{Path(folder).resolve()}/", "")  # a reader has another folder
-        (site / "report.html").write_text(page, "utf-8")
+        publish(Path(folder) / "report.html", site / "report.html", folder)
 
 
 POLICY = "zoo:pong-a3c"

@@ -39,8 +39,9 @@ SERVER = "serves a page until Ctrl-C; tests/web and tests/cli/test_watch.py do t
 OTHERS = "another program, or a machine of your own"
 TRAINING = "trains or measures for minutes to hours; tests/reproduction has its parts"
 TUTORIAL = "run in order by the tests of the tutorials below"
+GALLERY = "run in order whenever the site is built, by `make docs`"
 NOT_RUN: dict[str, str] = {
-    r"(pip|ray|sqlite3|make) ": OTHERS,
+    r"(pip|pkill|ray|sqlite3|make) ": OTHERS,
     r"PYTHONPATH=": TRAINING,
     r"python (reproduction|benchmarks)/": TRAINING,
     r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
@@ -90,6 +91,8 @@ SMALLER = {
     "model.zip -o runs/cartpole --natural 60 --spread 20 --n 1,2,4,8": "model.zip -o "
     "runs/cartpole --natural 12 --spread 2 --n 1",
     "--natural 40 --spread 10": "--natural 12 --spread 4",
+    "--natural 60 --spread 60 --n 1,2,4,8": "--natural 20 --spread 2 --n 1",
+    "--plan-seconds 20": "--plan-seconds 2 --plan-moments 2 --workers 1",
     "--gamma 0.97": "--gamma 0.9",
     "--n 1,2,4,8": "--n 1,2",
 }
@@ -109,6 +112,8 @@ def python_excuse(block: Any) -> str | None:
     """Why a Python block is not run; None if it is."""
     if block.page.startswith("docs/tutorials/"):
         return TUTORIAL
+    if block.page.startswith("docs/gallery/"):
+        return GALLERY
     for (page, begins), why in PYTHON_NOT_RUN.items():
         if block.page == page and block.text.startswith(begins):
             return why
@@ -177,9 +182,9 @@ def named(block: Any) -> str:
 
 @pytest.mark.parametrize("block", SHELL, ids=named)
 def test_commands(block: Any, request: pytest.FixtureRequest) -> None:
-    tutorial = block.page.startswith("docs/tutorials/")
+    elsewhere = block.page.startswith(("docs/tutorials/", "docs/gallery/"))
     for command in block.commands():
-        if tutorial or excuse_for(command) is not None:
+        if elsewhere or excuse_for(command) is not None:
             if command.startswith("safemargin "):
                 read_command(command)
             continue
@@ -250,6 +255,22 @@ def follow(page: str, *, until: str = "") -> None:
                 run_command(command)
 
 
+def test_the_tutorial_on_a_cluster(
+    empty: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a cluster with SAFEMARGIN_SLOW=1; tests/engines has what Ray does with any study."""
+    joins = "--workers 1"
+    if os.environ.get("SAFEMARGIN_SLOW"):
+        joins += f" --engine ray --address {request.getfixturevalue('ray_cluster')}"
+    monkeypatch.setitem(SMALLER, "--engine ray --address 127.0.0.1:6390", joins)
+    follow("docs/tutorials/cluster.md")
+    assert "20 of 20 moments measured for every n" in capsys.readouterr().out
+    assert (empty / "report.html").exists()
+
+
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder."""
@@ -303,9 +324,12 @@ def test_the_tutorial_on_a_fleet(empty: Path) -> None:
 
 
 def test_what_is_not_run_is_counted() -> None:
-    commands = [command for block in SHELL for command in block.commands()]
+    shell = [block for block in SHELL if not block.page.startswith("docs/gallery/")]
+    commands = [command for block in shell for command in block.commands()]
     reasons = Counter(map(excuse_for, commands)) - Counter({None: len(commands)})
-    reasons += Counter(each for each in map(python_excuse, PYTHON) if each not in (None, TUTORIAL))
+    reasons += Counter(
+        each for each in map(python_excuse, PYTHON) if each not in (None, TUTORIAL, GALLERY)
+    )
     print(*(f"{count:3} {why}" for why, count in reasons.most_common()), sep="\n")
     unused = [how for how in NOT_RUN if not any(re.match(how, each) for each in commands)]
     assert unused == []
