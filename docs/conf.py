@@ -67,7 +67,7 @@ def setup(app: Any) -> None:
 def _begin(app: Any) -> None:
     """Write the generated pages, run the gallery, and begin the live pages.
 
-    `sphinx-build -t quick` leaves the gallery and the live pages out, for those who write other pages.
+    `sphinx-build -t quick` leaves the gallery and the live pages out.
     """
     generate.write_all(HERE / "generated")
     app.gallery, app.live = {}, None
@@ -85,7 +85,7 @@ def _end(app: Any, error: Exception | None) -> None:
 
 
 def _as_shown(app: Any, page: str, source: list[str]) -> None:
-    """Show what a page of the gallery printed and drew; point links to files at the pages that show them."""
+    """Show what a page of the gallery printed and drew; point links at the pages of the site."""
     source[0] = app.gallery.get(page, source[0])
     for file, shown in generate.SHOWN_AS.items():
         prefix = "../" * (page.count("/") + 1)

@@ -1,9 +1,9 @@
-"""Runs the pages of the gallery when the site is built, and puts in what their blocks print and draw.
+"""Runs the pages of the gallery when the site is built, and adds what their blocks print and draw.
 
-A page is Markdown like any other. Its blocks are run in order, in an empty folder: a Python block that
-begins with '# NAME.py' is saved as that file, other Python blocks share their names, and each command of a
-shell block runs as it stands. What a block prints is shown below it. A picture is named as it was written
-there, like `![](figures/margins.png)`; a report.html is published as live/PAGE.html.
+A page is Markdown like any other. Its blocks are run in order, in an empty folder: a Python block
+that begins with '# NAME.py' is saved as that file, other Python blocks share their names, and each
+command of a shell block runs as it stands. What a block prints is shown below it. A picture has the
+path to which a block wrote it, like `![](figures/margins.png)`; a report.html is published, too.
 """
 
 from __future__ import annotations
