@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from atari_training import (
     DuelingQ,
     load_network,
 )
+from cards import write_card
 from export import export_onnx
 
 from safemargin.environments.atari import make_atari
@@ -194,17 +194,6 @@ def make_card(
         "notes": notes,
         "curve": curve,
     }
-
-
-def write_card(card: dict[str, Any], path: Path) -> None:
-    """Indented JSON with every list of plain values on one line."""
-    text = json.dumps(card, indent=2, ensure_ascii=False)
-    text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: f"[{_joined(found[1])}]", text)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _joined(lines: str) -> str:
-    return re.sub(r",\s*\n\s*", ", ", lines)
 
 
 def _rounded(value: float) -> float:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cards import write_card
 from learned import CONFIDENCE, FILE, LESSONS_FILE, STUDIES, TOLERANCES, Stored
-from ship import ZOO, write_card
+from ship import ZOO
 from stored import Refused, StoredStudy, read_json
 
 import safemargin as sm

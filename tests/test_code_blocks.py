@@ -48,8 +48,11 @@ NOT_RUN: dict[str, str] = {
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin demo": SLOW,
+    r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
+    r"safemargin (collect .*|fit )runs/several": "tests/study/test_several.py collects several",
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",
+    r"safemargin attack": "plays many games; tests/monitor/test_attack.py attacks small ones",
     r"safemargin fidelity": "needs n = 8; tests/study/test_fidelity.py has it",
     r"safemargin highlights": "films need an environment that draws; tests/replay films",
     r"safemargin learn|.*--proxy learned|.*--by regret": "needs a lesson worth learning; "
@@ -67,6 +70,7 @@ PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/fleet.md", "decision ="): SERVER,
     ("docs/monitor.md", "caller ="): "needs a fleet; tests/monitor has a caller of many",
     ("docs/perturbations.md", "sm.true"): "needs a function of yours; tests/criticality has some",
+    ("docs/perturbations.md", "study.collect"): "tests/study/test_several.py collects several",
     ("docs/learned.md", "seen ="): "needs a learned proxy; tests/monitor has one",
     ("docs/monitor.md", "from safemargin.monitor import EvaluationWatch"): "needs a "
     "Stable-Baselines3 model; tests/monitor evaluates one",

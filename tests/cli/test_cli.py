@@ -40,6 +40,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def margins_file(study: Path) -> Path:
+    path = study.parent / "margins.json"
+    assert main(["fit", str(study), "-o", str(path)]) == 0
+    return path
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
     """Run a command: exit status, standard output, standard error."""
@@ -200,6 +207,22 @@ def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
         (["fit", "TMP/nowhere"], "there is no study in"),
         (["margin", "TMP/none.json", "--proxy", "1", "--tolerance", "1"], "does not exist; fit"),
         (["margin", "MARGINS", "--proxy", "1", "--tolerance", "-1"], "tolerance must be at least"),
+        (
+            ["margin", "MARGINS", "--proxy", "1", "--tolerance", "inf"],
+            "the tolerance must be a finite number, got inf",
+        ),
+        (["validate", "STUDY", "--tolerance", "inf"], "--tolerance must be a number of at least 0"),
+        (["status", "MARGINS"], "that is a file; name the folder that `safemargin collect"),
+        (["gate", "STUDY", "--baseline", "STUDY", "--error-rate", "2"], "--error-rate must lie"),
+        (["gate", "STUDY", "--baseline", "STUDY", "--call-at", "0"], "--call-at must be at least"),
+        (
+            ["collect", "CartPole-v1", "zoo:cartpole", "-o", "TMP/s", "--gpus-per-worker", "1"],
+            "--gpus-per-worker is for engine 'ray'",
+        ),
+        (
+            ["collect", "CartPole-v1", "zoo:cartpole", "-o", "TMP/s", "--signal", "cost"],
+            "the info of step 1 has no 'cost'; it holds nothing; name one as cost:KEY",
+        ),
         (["margin", "MARGINS", "--proxy", "nan", "--tolerance", "1"], "proxy must be a number"),
         (["margin", "HALF", "--proxy", "1", "--tolerance", "1"], "is not valid JSON"),
         (["margin", "MARGINS", "--proxy", "1e9", "--tolerance", "1", "--above", "error"], "above"),
@@ -233,13 +256,12 @@ def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_things_get_one_sentence_and_status_two(
-    run: Any, study: Path, tmp_path: Path, arguments: list[str], message: str
+    run: Any, study: Path, margins_file: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    run("fit", study, "-o", tmp_path / "margins.json")
-    (tmp_path / "half.json").write_bytes((tmp_path / "margins.json").read_bytes()[:500])
+    (tmp_path / "half.json").write_bytes(margins_file.read_bytes()[:500])
     paths = {
         "STUDY": str(study),
-        "MARGINS": str(tmp_path / "margins.json"),
+        "MARGINS": str(margins_file),
         "HALF": str(tmp_path / "half.json"),
     }
     before = (study / DATABASE).read_bytes()

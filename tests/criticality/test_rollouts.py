@@ -56,10 +56,10 @@ def test_an_opening_is_random_recorded_and_replayed() -> None:
 
 def test_discounting_is_exactly_rounded() -> None:
     runner = runner_in(TableWorld(chain(5)), gamma=0.5, horizon_error=0.05, n_values=(1,))  # 5
-    assert runner.discounted([1, 2, 4, 8, 16, 1000]) == 1 + 1 + 1 + 1 + 1
-    assert runner.discounted([]) == 0
+    assert runner.returns([(r,) for r in (1, 2, 4, 8, 16, 1000)])[0] == 1 + 1 + 1 + 1 + 1
+    assert runner.returns([]) == (0,)
     # 1e16 + 1 − 1e16: adding one after another would lose the 1
-    assert runner.discounted([1e16, 2.0, -4e16]) == 1.0
+    assert runner.returns([(1e16,), (2.0,), (-4e16,)]) == (1.0,)
 
 
 def test_a_world_that_does_not_repeat_itself_is_noticed() -> None:

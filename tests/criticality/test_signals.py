@@ -144,10 +144,10 @@ def test_unknown_signals(signal: str, message: str) -> None:
 
 def test_a_cost_that_the_environment_does_not_give() -> None:
     with pytest.raises(
-        EnvironmentFault, match="the info of step 8 has no 'cost'; it holds nothing; name one"
+        InvalidInput, match="the info of step 8 has no 'cost'; it holds nothing; name one"
     ):
         measure(TableWorld(branching(40)), "cost")
-    with pytest.raises(EnvironmentFault, match="has no 'budgte'; did you mean 'budget'"):
+    with pytest.raises(InvalidInput, match="has no 'budgte'; did you mean 'budget'"):
         measure(costly(), "info:budgte")
     with pytest.raises(EnvironmentFault, match="holds 'costly' as 'name', not a finite number"):
         measure(costly(), "cost:name")

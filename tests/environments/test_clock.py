@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from safemargin.environments.doctor import examine
-from safemargin.environments.doctor.clock import OFFSETS, clock_set_back, counting_clock
-from safemargin.environments.doctor.diagnosis import Diagnosis
+from safemargin.environments.doctor.clock import OFFSETS, fixed_clocks
 
+REAL = [time.time]
+"""The real clock, in a place where nobody replaces it."""
 QUICK: dict[str, Any] = {"points": 6, "steps": 20, "starts": 4, "start_steps": 20}
 
 
@@ -56,22 +57,9 @@ READS: dict[str, Any] = {
 }
 
 
-def examined(read: Any) -> Diagnosis:
-    """Examine a world with a clock, a few times if need be.
-
-    A clock that flips within a second shows the doctor's runs the same by chance, if a multiple of
-    its period happens to pass between them: once in some thirty examinations.
-    """
-    for _ in range(5):
-        diagnosis = examine(lambda: Timed(read), **QUICK)
-        if not diagnosis.measurable:
-            break
-    return diagnosis
-
-
 @pytest.mark.parametrize("name", READS)
 def test_an_environment_that_follows_the_clock_is_refused(name: str) -> None:
-    diagnosis = examined(READS[name])
+    diagnosis = examine(lambda: Timed(READS[name]), **QUICK)
     assert not diagnosis.measurable
     assert "depend on the clock (time.time and its like)" in diagnosis.verdict
     assert "count steps instead" in diagnosis.verdict
@@ -82,9 +70,23 @@ def test_an_environment_that_follows_the_clock_is_refused(name: str) -> None:
 @pytest.mark.parametrize("in_a_second", [10, 100, 1000])
 def test_a_clock_that_flips_faster_is_noticed(in_a_second: int) -> None:
     """It may flip in the middle of a run."""
-    diagnosis = examined(lambda: int(time.time() * in_a_second) % 2)
+    diagnosis = examine(lambda: Timed(lambda: int(time.time() * in_a_second) % 2), **QUICK)
     assert not diagnosis.measurable
     assert "depend on the clock" in diagnosis.verdict
+
+
+@pytest.mark.parametrize("shown", [0, 1])
+@pytest.mark.parametrize("in_a_second", [1, 4, 10, 100])
+def test_no_chance_hides_a_clock_from_the_doctor(in_a_second: int, shown: int) -> None:
+    """All runs happen to see the real clock on the same side, whichever that is."""
+
+    def read() -> int:
+        now = time.time()
+        return shown if abs(now - REAL[0]()) < 1 else int(now * in_a_second) % 2
+
+    diagnosis = examine(lambda: Timed(read), **QUICK)
+    assert not diagnosis.measurable
+    assert "when the clock shows another time" in diagnosis.verdict
 
 
 class ByDefault(gym.Wrapper[Any, Any, Any, Any]):
@@ -121,7 +123,7 @@ def test_a_clock_in_a_wrapper() -> None:
             return observation, reward + int(time.time()) % 2, *rest  # type: ignore[return-value]
 
     diagnosis = examine(lambda: Flipping(Timed(lambda: 0.0)), **QUICK)
-    assert "when the clock is set back" in diagnosis.verdict
+    assert "when the clock shows another time" in diagnosis.verdict
     looks = examine(lambda: gym.wrappers.RecordEpisodeStatistics(Timed(lambda: 0.0)), **QUICK)
     assert looks.measurable
     assert not any("reads" in each.text for each in looks.findings)
@@ -163,23 +165,38 @@ def test_an_environment_that_keeps_pace_is_measured_and_never_waits() -> None:
 def test_clocks_are_put_back() -> None:
     before = time.time, time.sleep, datetime.datetime, moment, perf_counter_ns, threading.Thread
     seen: list[float] = []
-    with clock_set_back(OFFSETS[1]):
+    with fixed_clocks(OFFSETS[-1]):
         held = time.time
         shown = held()
         other = threading.Thread(target=lambda: seen.append(held()))
         other.start()
         other.join()
-        assert seen[0] - shown >= OFFSETS[1]  # another thread reads the real clock
+        assert seen[0] - shown >= OFFSETS[-1]  # another thread reads the real clock
     after = time.time, time.sleep, datetime.datetime, moment, perf_counter_ns, threading.Thread
     assert after == before
     assert held() >= seen[0]  # the one that was kept shows the real time again
 
 
-def test_a_counting_clock_repeats_itself() -> None:
-    def read() -> list[Any]:
-        with counting_clock():
+def test_fixed_clocks_repeat_themselves() -> None:
+    def read(before: float) -> list[Any]:
+        with fixed_clocks(before):
             first = [time.time(), time.monotonic()]
-            sleep(1000)
+            sleep(10)
             return [*first, moment.now(), perf_counter_ns()]
 
-    assert read() == read()
+    assert read(0.0) == read(0.0)
+    now, later = read(OFFSETS[0]), read(OFFSETS[1])
+    assert moment.fromtimestamp(now[0], datetime.UTC).isoformat()[:19] == "2020-01-01T00:00:00"
+    for clock in (0, 1):  # just after and just before a whole second
+        assert now[clock] % 2 == pytest.approx(0, abs=1e-4)
+        assert later[clock] % 2 == pytest.approx(2, abs=1e-3)
+        assert later[clock] % 2 < 2
+
+
+def test_whoever_waits_for_a_time_to_come_gets_there_and_no_further() -> None:
+    """A real appointment is reached within a second of readings, and never missed by an hour."""
+    due = time.time()
+    with fixed_clocks():
+        while (shown := time.time()) < due:
+            pass
+    assert shown <= time.time()

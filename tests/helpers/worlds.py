@@ -387,5 +387,9 @@ class Costly(gym.Wrapper[Any, Any, Any, Any]):
         return *before, {**info, **told}
 
 
+def make_slipping() -> gym.Env[Any, Any]:
+    return TableWorld(swerving(60, slip=0.05), starts=5)
+
+
 def make_costly() -> gym.Env[Any, Any]:
     return Costly(TableWorld(swerving(60), starts=5))

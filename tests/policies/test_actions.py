@@ -142,7 +142,9 @@ def test_continuous_actions_are_clipped_to_the_box() -> None:
 
 
 def test_scores_and_action_space_must_fit() -> None:
-    with pytest.raises(PolicyFault, match="'logits' needs a Discrete action space"):
+    with pytest.raises(
+        PolicyFault, match="'logits' needs a Discrete, MultiDiscrete or MultiBinary"
+    ):
         chooser("logits", gym.spaces.Box(-1, 1, (2,)))
     with pytest.raises(PolicyFault, match="'gaussian' needs a Box action space"):
         chooser("gaussian")

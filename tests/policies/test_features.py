@@ -109,7 +109,7 @@ class TestOnnx:
     def test_bundled_agents_show_theirs(self, agent: str, output: str, width: int) -> None:
         policy = load_policy(f"zoo:{agent}")
         frames = np.zeros((1, 4, 84, 84), np.uint8)
-        names = hidden_tensors(policy._model, [output])  # type: ignore[attr-defined]
+        names = hidden_tensors(policy.model, [output])  # type: ignore[attr-defined]
         assert len(names) == 1
         assert policy.features(frames).hidden.shape == (1, width)
 

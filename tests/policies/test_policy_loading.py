@@ -17,6 +17,7 @@ from helpers.small_policies import HAVE_TORCH, write_onnx
 
 from safemargin.errors import InvalidInput, MissingExtra, PolicyFault
 from safemargin.policies import Policy, load_policy
+from safemargin.policies.checks import sample_batch
 
 AGENT = """
 import numpy as np
@@ -179,14 +180,9 @@ def test_check_examines_the_scores_of_a_policy_of_ones_own(answer: Any, sentence
 
 
 def test_observations_that_make_no_array_are_told_in_one_sentence() -> None:
-    class Parts(gym.Env[Any, Any]):
-        action_space = gym.spaces.Discrete(2)
-        observation_space = gym.spaces.Tuple(gym.spaces.Box(0, 1, (size,)) for size in (2, 3))
-
-    with pytest.raises(
-        PolicyFault, match=r"observations of Tuple.* do not form an array; flatten them"
-    ):
-        load_policy(lambda observations: observations, kind="q").check(Parts())
+    growing = gym.spaces.Sequence(gym.spaces.Box(0, 1, (2,)), stack=True)
+    with pytest.raises(PolicyFault, match=r"observations of Sequence.* form no array; flatten"):
+        sample_batch(growing, 16)
 
 
 def test_an_exception_in_a_function_names_it() -> None:

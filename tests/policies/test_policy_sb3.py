@@ -161,7 +161,7 @@ def test_squashed_gaussians_are_refused() -> None:
         n_steps=64,
         device="cpu",
     )
-    with pytest.raises(InvalidInput, match=r"Discrete or \(unsquashed\) Box actions"):
+    with pytest.raises(InvalidInput, match=r"MultiBinary or \(unsquashed\) Box actions"):
         load_policy(model)
 
 

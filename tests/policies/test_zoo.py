@@ -63,6 +63,9 @@ def environment_of(card: dict) -> Any:
     if card["environment"].startswith("atari:"):
         pytest.importorskip("ale_py", reason="Atari needs safemargin[atari]")
         pytest.importorskip("cv2", reason="Atari needs safemargin[atari]")
+    if card["environment"].startswith("jax:"):
+        pytest.importorskip("jax", reason="needs safemargin[jax]")
+        pytest.importorskip("pgx", reason="needs safemargin[pgx]")
     return EnvironmentSpec.parse(card["environment"]).make()
 
 
@@ -121,8 +124,12 @@ def test_every_agent_acts_in_its_environment(card: dict) -> None:
     observation, _ = env.reset(seed=0)
     assert card["observation"] == f"{observation.dtype} {list(observation.shape)}"
     scores, _ = policy.scores(observation[None])
-    assert scores.shape == (1, len(card["actions"]))
-    assert env.action_space.n == len(card["actions"])
+    if card["kind"] == "gaussian":
+        assert scores.shape == (1, 2, len(card["actions"]))
+        assert env.action_space.shape == (len(card["actions"]),)
+    else:
+        assert scores.shape == (1, len(card["actions"]))
+        assert env.action_space.n == len(card["actions"])
     if "ALE" in str(env.unwrapped.spec and env.unwrapped.spec.id):
         assert env.unwrapped.get_action_meanings() == card["actions"]
 
@@ -189,6 +196,37 @@ def test_the_cartpole_agent_plays_as_its_card_says() -> None:
     assert card["mean_score"] >= 450
     scores, _ = visited(load_policy("zoo:cartpole"), "CartPole-v1", games=10, seed=500)
     assert abs(scores.mean() - card["mean_score"]) <= 3 * card["score_sd"] / 10**0.5 + 1
+
+
+@pytest.mark.parametrize("name", ["minatar-breakout", "rocket"])
+def test_the_agents_of_worlds_in_jax_play_as_their_cards_say(name: str) -> None:
+    """20 games in one program, by the translated file, with other seeds than the card's."""
+    jax = pytest.importorskip("jax", reason="needs safemargin[jax]")
+    pytest.importorskip("pgx", reason="needs safemargin[pgx]")
+    from safemargin.environments.functional.naming import functional_environment
+    from safemargin.policies.jax_loading import as_jax
+
+    card, policy = zoo_card(name), as_jax(load_policy(f"zoo:{name}"))
+    world = functional_environment(card["environment"].removeprefix("jax:"))
+    assert policy is not None
+
+    def step(carry: Any, number: Any) -> tuple[Any, None]:
+        states, seen, scores, over = carry
+        found, _ = policy.apply(policy.params, seen, ())
+        actions = found.argmax(1) if card["kind"] == "logits" else found[:, 0]
+        keys = jax.random.split(jax.random.PRNGKey(number), 20)
+        states, seen, rewards, *ended = jax.vmap(world.step)(states, actions, keys)
+        return (states, seen, scores + rewards * ~over, over | ended[0] | ended[1]), None
+
+    @jax.jit
+    def play(keys: Any) -> Any:
+        states, seen = jax.vmap(world.reset)(keys)
+        start = states, seen, jax.numpy.zeros(20), jax.numpy.zeros(20, bool)
+        return jax.lax.scan(step, start, jax.numpy.arange(3000))[0][2:]
+
+    scores, over = map(np.asarray, play(jax.random.split(jax.random.PRNGKey(77), 20)))
+    assert over.all()
+    assert abs(scores.mean() - card["mean_score"]) <= 4 * card["score_sd"] / 20**0.5
 
 
 def test_no_path_of_the_training_machine_is_inside(card: dict) -> None:

@@ -185,6 +185,9 @@ def test_there_is_no_study(tmp_path: Path) -> None:
         Store.open(tmp_path)
     with pytest.raises(StudyError, match="there is no study in.*`safemargin collect"):
         Store.open(tmp_path / "nowhere")
+    (tmp_path / "margins.json").touch()
+    with pytest.raises(StudyError, match="that is a file; name the folder"):
+        Store.open(tmp_path / "margins.json")
     inner = tmp_path / "demo" / "study"
     inner.mkdir(parents=True)
     (inner / "study.db").touch()

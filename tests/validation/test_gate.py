@@ -15,7 +15,13 @@ from safemargin.errors import GateClosed, InvalidInput, StudyMismatch
 from safemargin.study.gating import gate
 from safemargin.validation import GateResult
 from safemargin.validation.baseline import Baseline
-from safemargin.validation.gate_files import failed_junit, failed_markdown, junit, markdown
+from safemargin.validation.gate_files import (
+    failed_junit,
+    failed_markdown,
+    junit,
+    markdown,
+    more_text,
+)
 
 OLD = Walker()
 TOLERANCE = 0.2
@@ -128,7 +134,13 @@ def test_a_share_of_nothing_asks_for_a_number() -> None:
     new = replace(safe, returns=np.where(np.arange(100) % 2 == 0, 0.1, -0.1))
     check = gate(new, safe, tolerances=[TOLERANCE]).checks[0]
     assert (check.kind, check.verdict) == ("return", "cannot tell")
-    assert check.note == "5% of 0 is 0: name a number, --matters return=…"
+    assert check.note == (
+        "5% of 0 is 0, so that any change counts: name a number, --matters return=…"
+    )
+    fallen = replace(safe, returns=np.where(np.arange(100) % 2 == 0, 0.0, -0.1))
+    worse = gate(fallen, safe, tolerances=[TOLERANCE]).checks[0]
+    assert (worse.verdict, worse.note) == ("worse", check.note)
+    assert more_text(worse) == check.note
     said = gate(new, safe, tolerances=[TOLERANCE], matters={"return": 0.5}).checks[0]
     assert said.verdict == "no difference"
 

@@ -107,6 +107,23 @@ def test_tiles_and_queue(page: Page) -> None:
     assert not page.complaints()
 
 
+def test_a_call_beside_a_large_margin_says_why(page: Page) -> None:
+    state = (
+        "stateText({status: 'live', calling: true, called_since: now() - 3, cause: %r, margin: %d})"
+    )
+    text = {
+        (cause, margin): page.script(state % (cause, margin))
+        for cause in ("margin", "look")
+        for margin in (0, 4)
+    }
+    assert text == {
+        ("margin", 0): "▲ calls 3 s",
+        ("margin", 4): "▲ calls 3 s, since recovered",
+        ("look", 0): "◎ look 3 s",
+        ("look", 4): "◎ look 3 s",
+    }
+
+
 def test_the_queue_keeps_its_order_under_the_pointer(page: Page) -> None:
     shown = "[...document.querySelectorAll('#queue li')].map(row => Number(row.dataset.index))"
     page.wait(f"{shown}.length >= 3")

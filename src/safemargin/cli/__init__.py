@@ -1,12 +1,12 @@
 """The command line: one file for each group of commands, and their tables.
 
-The groups are `study`, `margins`, `pages`, `watch` (which `fleet` runs), `fidelity`, `gate`,
-`trace` and `bundled` (with `demo` and `paper_studies`). A command is a function under
+The groups are `study`, `margins`, `pages`, `watch` (which `fleet` runs), `fidelity`, `attack`,
+`gate`, `trace` and `bundled` (with `demo` and `paper_studies`). A command is a function under
 `@app.command`: its parameters are its options, its docstring is its help. Options that several
-commands have, and the application itself, are in `options`; `app` runs a command and turns errors
-into a sentence and an exit status. `console` shows progress and tables, and modules called `show_…`
-print what a command found. A command imports what it needs when it runs, so that starting stays
-quick.
+commands have, and the application itself, are in `options`, those of mistakes and losses in
+`measures`; `app` runs a command and turns errors into a sentence and an exit status. `console`
+shows progress and tables, and modules called `show_…` print what a command found. A command imports
+what it needs when it runs, so that starting stays quick.
 """
 
 from __future__ import annotations

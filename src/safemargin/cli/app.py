@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from cyclopts import CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 # Importing these modules registers their commands.
 from safemargin.cli import (  # noqa: F401
+    attack,
     bundled,
     fidelity,
     gate,
@@ -26,6 +28,9 @@ from safemargin.errors import EnvironmentFault, InvalidInput, SafemarginError
 
 STOPPED = "stopped"
 """What Ctrl-C prints where a command has nothing to add."""
+
+_PARAMETER = re.compile(r"(?<![\w.])[a-z]+(?:_[a-z]+)+(?![\w=(])")
+"""The name of a parameter in a sentence: it has an underscore, and is no part of code."""
 
 HELP_OR_VERSION = ("-h", "--help", "--version")
 
@@ -49,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except (CycloptsError, SafemarginError) as error:
         wrong = _usage_error(error) if isinstance(error, CycloptsError) else error
-        return _fail(wrong, as_json="--json" in words)
+        return _fail(wrong, words)
     except KeyboardInterrupt as error:  # see `on_ctrl_c`
         print(f"\n{str(error) or STOPPED}", file=sys.stderr)
         return INTERRUPTED
@@ -80,8 +85,21 @@ def _usage_error(error: CycloptsError) -> InvalidInput:
     return InvalidInput(f"{text} See `{command}`.")
 
 
-def _fail(error: SafemarginError, *, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"error": str(error), "kind": type(error).__name__}))
-    print(f"safemargin: {error}", file=sys.stderr)
+def _with_options(text: str, command: str) -> str:
+    """Name the parameters in an error as they are typed: error_rate is --error-rate."""
+    if not (names := set(_PARAMETER.findall(text))) or command not in list(app):
+        return text
+    options = {each.name for each in app[command].assemble_argument_collection()}
+    for name in names:
+        option = "--" + name.replace("_", "-")
+        if option in options:
+            text = re.sub(rf"(?<![\w.]){name}(?![\w=(])", option, text)
+    return text
+
+
+def _fail(error: SafemarginError, words: Sequence[str]) -> int:
+    text = _with_options(str(error), words[0]) if words else str(error)
+    if "--json" in words:
+        print(json.dumps({"error": text, "kind": type(error).__name__}))
+    print(f"safemargin: {text}", file=sys.stderr)
     return FINDING if isinstance(error, EnvironmentFault) else BAD_INPUT

@@ -16,7 +16,7 @@ from rich import progress
 from rich.table import Table
 from rich.text import Text
 
-from safemargin.cli.options import plain_console, print_note
+from safemargin.cli.options import About, plain_console, print_note
 from safemargin.core.text import counted, duration
 from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.margins.bounds.sample import ESTIMANDS
@@ -137,10 +137,10 @@ def _show_warning(
 
 
 @contextlib.contextmanager
-def study_to_judge(path: Path) -> Iterator[Study]:
+def study_to_judge(path: Path, about: About | None = None) -> Iterator[Study]:
     """Open a study, and note on standard error what its data do not allow and what is missing."""
     recording = warnings.catch_warnings(record=True, action="always", category=NoBound)
-    with Study.open(path) as study, recording as caught:
+    with Study.open(path, **vars(about or About())) as study, recording as caught:
         yield study
         left = study.status().estimates_left
     if left:

@@ -23,6 +23,7 @@ def fidelity(
     episodes: int = 50,
     proxy: Annotated[list[str] | None, Parameter(consume_multiple=1, metavar="NAME...")] = None,
     engine: EngineOptions = EngineOptions(),
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Test whether mistakes cost more at the steps that a proxy calls important than at any step.
@@ -43,7 +44,7 @@ def fidelity(
     from safemargin.cli.console import ProgressBar
     from safemargin.study.fidelity import measure_fidelity
 
-    with sm.Study.open(study) as opened, ProgressBar() as progress:
+    with sm.Study.open(study, **vars(about)) as opened, ProgressBar() as progress:
         found = measure_fidelity(
             opened, n=n, episodes=episodes, proxies=proxy, progress=progress, **vars(engine)
         )

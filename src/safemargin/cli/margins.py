@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +23,7 @@ def fit(
     fit: options.FitOptions = options.FitOptions(),
     promise: options.Promise = "bound",
     tolerance: options.Numbers | None = None,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Fit safety margins to a study.
@@ -41,7 +43,7 @@ def fit(
     from safemargin.study.noise import describe_noise, measure_noise
 
     _check_tolerances(tolerance)
-    with study_to_judge(study) as opened:
+    with study_to_judge(study, about) as opened:
         margins = opened.fit(**vars(fit), **_promised(promise, tolerance))
         margins.save(output)
         # The loss of a single run is no mean of trials, so theirs is not in the bound.
@@ -114,6 +116,7 @@ def validate(
     fit: options.FitOptions = options.FitOptions(),
     promise: options.Promise = "bound",
     tolerance: options.Numbers | None = None,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Check on held-out moments whether the margins hold.
@@ -125,7 +128,7 @@ def validate(
     from safemargin.cli.show_validation import print_validation
 
     _check_tolerances(tolerance)
-    with study_to_judge(study) as opened:
+    with study_to_judge(study, about) as opened:
         validation = opened.validate(**vars(fit), promise=promise, tolerances=tolerance)
     options.print_answer(validation, print_validation, as_json=as_json)
 
@@ -139,6 +142,7 @@ def compare(
     proxy: Annotated[list[str] | None, Parameter(consume_multiple=1, metavar="NAME...")] = None,
     estimand: options.Estimand = "mean",
     tolerance: options.Numbers | None = None,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Compare all methods and proxies of a study, and name the best.
@@ -158,7 +162,7 @@ def compare(
     from safemargin.cli.show_validation import print_comparison
 
     _check_tolerances(tolerance)
-    with study_to_judge(study) as opened, ProgressBar() as progress:
+    with study_to_judge(study, about) as opened, ProgressBar() as progress:
         comparison = opened.compare(
             confidence, tolerances=tolerance, proxies=proxy, estimand=estimand, progress=progress
         )
@@ -171,8 +175,9 @@ def _promised(promise: str, tolerances: list[float] | None) -> dict[str, Any]:
 
 
 def _check_tolerances(tolerances: list[float] | None) -> None:
-    if tolerances is not None and not all(tolerance >= 0 for tolerance in tolerances):
-        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerances):g}")
+    for tolerance in tolerances or ():
+        if not 0 <= tolerance < math.inf:
+            raise InvalidInput(f"--tolerance must be a number of at least 0, got {tolerance:g}")
 
 
 @options.app.command(group=options.MARGINS)
@@ -183,6 +188,7 @@ def plot(
     output: options.Output = Path("figures"),
     format: Literal["png", "svg", "pdf"] = "png",
     fit: options.FitOptions = options.FitOptions(),
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Draw densities, margins and proxies of a study.
@@ -194,7 +200,7 @@ def plot(
     from safemargin.cli.console import study_to_judge
 
     options.note_new_parents(output)
-    with study_to_judge(study) as opened:
+    with study_to_judge(study, about) as opened:
         written = opened.plot(output, **vars(fit), picture_format=format)
     options.print_written({"figures": [str(path) for path in written]}, written, as_json=as_json)
 
@@ -207,6 +213,7 @@ def export(
     output: options.Output,
     steps: bool = False,
     episodes: Annotated[int | None, Parameter(metavar="K")] = None,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Write a study's tuples, or the steps of its episodes, as a table.
@@ -225,6 +232,6 @@ def export(
         steps: write reward and proxies at every step of the natural episodes instead of the tuples
         episodes: with --steps: only the first K natural episodes (each life of a game is one)
     """
-    with sm.Study.open(study) as opened:
+    with sm.Study.open(study, **vars(about)) as opened:
         written = opened.export(output, steps=steps, episodes=episodes)
     options.print_written({"table": str(written)}, [written], as_json=as_json)

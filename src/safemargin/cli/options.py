@@ -152,6 +152,17 @@ class FitOptions:
     estimand: Estimand = "mean"
 
 
+@Parameter(name="*", group=group("Which of the things that the study measures"))
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """The mistakes and the loss that an answer is about."""
+
+    perturb: Annotated[str | None, Parameter(metavar="P")] = None
+    """the mistakes, as `collect --perturb` named them (default: the first ones of the study)"""
+    signal: Annotated[str | None, Parameter(metavar="S")] = None
+    """what is lost, as `collect --signal` named it (default: the first one of the study)"""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentOptions:
@@ -165,8 +176,10 @@ class EnvironmentOptions:
     """the VecNormalize statistics of a Stable-Baselines3 .zip (a pickle, so name only a file you
     trust), or none if it was trained without"""
 
-    def policy(self, text: str) -> Any:
+    def policy(self, text: str | None) -> Any:
         """Return the policy that was named, together with its statistics."""
+        if text is None and self.normalize is not None:
+            raise InvalidInput("--normalize needs a POLICY, whose statistics it names")
         from safemargin.policies.loading import normalized
 
         return normalized(text, self.normalize)

@@ -28,6 +28,7 @@ def report(
     output: options.Output = Path("report.html"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
     trust: Trust = False,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Write what a study found as one self-contained, interactive HTML file.
@@ -46,7 +47,7 @@ def report(
     from safemargin.web.report import write_report
 
     options.note_new_parents(output)
-    with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+    with sm.Study.open(study, trust=trust, **vars(about)) as opened, ProgressBar() as progress:
         written = write_report(opened, output, top=top, progress=progress)
     found = {"report": str(written.path), "notes": list(written.notes)}
     options.print_written(found, [written.path], as_json=as_json)
@@ -66,6 +67,7 @@ def explore(
     no_token: bool = False,
     no_browser: bool = False,
     trust: Trust = False,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Look at a study's episodes, step by step, on a local web page.
@@ -103,7 +105,7 @@ def explore(
 
     check_host(host, no_token=no_token)
     access = Access("", None if no_token else new_token())
-    with sm.Study.open(study, trust=trust) as opened, listen(host, port) as bound:
+    with sm.Study.open(study, trust=trust, **vars(about)) as opened, listen(host, port) as bound:
         opened.require_trust()
         recordings = Recordings(opened)
         name = None
@@ -147,6 +149,7 @@ def highlights(
     confidence: float | None = None,
     apart: int = 60,
     trust: Trust = False,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Write short videos around the most critical moments, and a contact sheet.
@@ -169,7 +172,7 @@ def highlights(
     from safemargin.replay.highlights import write_highlights
 
     options.note_new_parents(output)
-    with sm.Study.open(study, trust=trust) as opened, ProgressBar() as progress:
+    with sm.Study.open(study, trust=trust, **vars(about)) as opened, ProgressBar() as progress:
         written = write_highlights(
             opened,
             output,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from safemargin.cli.options import print_json
+from safemargin.core.measured import Measured, without_folder
 from safemargin.core.text import counted, duration, printable
 from safemargin.criticality.coalescing import BYTES_PER_STATE
 from safemargin.margins.bounds.conformal import moments_needed
@@ -25,6 +26,10 @@ def show_status(study: Study, *, as_json: bool) -> None:
                 "study": str(study.path),
                 "environment": study.environment,
                 "policy": study.policy,
+                "measured": [
+                    Measured(without_folder(perturb), signal).to_dict()
+                    for perturb, signal in study.measured
+                ],
                 "settings": json.loads(study.settings.to_json()),
                 "proxies": study.proxies,
                 "default_proxy": study.default_proxy,
@@ -41,6 +46,7 @@ def show_status(study: Study, *, as_json: bool) -> None:
     print(f"policy       {printable(study.policy['description'])} ({study.policy['kind']} scores)")
     if not study.settings.measured.usual:
         print(f"measures     {printable(str(study.settings.measured))}")
+    _print_others(study)
     print(
         f"episodes     {status.episodes}; {counted(status.chosen_moments, 'moment')} chosen, "
         f"{status.distinct_moments} distinct, from "
@@ -88,6 +94,15 @@ def show_status(study: Study, *, as_json: bool) -> None:
         print(f"left         {status.estimates_left:,} of the estimates{left}")
     else:
         print("left         nothing")
+
+
+def _print_others(study: Study) -> None:
+    """Print what else the study measures, and how to ask about it."""
+    for perturb, signal in study.measured:
+        about = Measured(without_folder(perturb), signal)
+        if about != study.settings.measured:
+            options = f"--perturb {about.perturb} --signal {about.signal}"
+            print(f"also         {printable(str(about))} ({printable(options)})")
 
 
 def _moments_needed() -> dict[str, int]:

@@ -110,12 +110,13 @@ def _score(card: Card) -> str:
 
 def _evaluation(result: dict[str, Any]) -> str:
     distinct = result.get("distinct_games")
+    per_life = result.get("clipped_return_per_life")
     return (
         f"{_points(result['mean'])} ± {_points(result['sd'])}, from {_points(result['min'])} to "
         f"{_points(result['max'])} over {result['games']} games"
         + (f" ({distinct} distinct)" if distinct else "")
-        + f"; {result['clipped_return_per_life']:g} clipped reward a life, "
-        f"{result['steps_per_game']:,.0f} steps a game"
+        + (f"; {per_life:g} clipped reward a life, " if per_life is not None else "; ")
+        + f"{result['steps_per_game']:,.0f} steps a game"
     )
 
 

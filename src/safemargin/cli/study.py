@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 import safemargin as sm
 from safemargin.cli import options
+from safemargin.cli.measures import MeasureOptions
 from safemargin.core.settings import (
     ActionChoice,
     Settings,
@@ -26,7 +27,8 @@ Environment = Annotated[
     str,
     Parameter(
         name="ENV",
-        help="a Gymnasium id (CartPole-v1), atari:GAME (the paper's preprocessing), or "
+        help="a Gymnasium id (CartPole-v1), atari:GAME (the paper's preprocessing), rl-zoo:FOLDER "
+        "(a training run of rl-zoo3, which brings its policy along), or "
         "file.py:function / package.module:function that returns an environment",
     ),
 ]
@@ -45,7 +47,7 @@ def doctor(
     made_with: options.EnvironmentOptions = options.EnvironmentOptions(),
     seed: int = 0,
     opening: Annotated[int, Parameter(metavar="K")] = 0,
-    action_choice: ActionChoice = "greedy",
+    action_choice: ActionChoice | None = None,
     way: Literal["snapshot", "replay"] | None = None,
     as_json: options.Json = False,
 ) -> int:
@@ -60,16 +62,19 @@ def doctor(
     Args:
         seed: random seed of the experiments
         opening: start episodes with up to K random actions
-        action_choice: how the policy acts
+        action_choice: how the policy acts (default: greedy; an rl-zoo folder's as rl-zoo shows it)
         way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
     from safemargin.environments import EnvironmentSpec
+    from safemargin.study.creation import settings_for
 
+    acts = {} if action_choice is None else {"action_choice": action_choice}
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
-    loaded = None
-    if policy is not None:
-        loaded = sm.load_policy(made_with.policy(policy), kind=made_with.scores)
-    settings = Settings(opening=opening, action_choice=action_choice)
+    loaded, named = None, made_with.policy(policy) or spec.own_policy
+    if named is not None:
+        _say_how_it_plays(environment, policy)
+        loaded = sm.load_policy(named, kind=made_with.scores)
+    settings = settings_for(loaded, {"opening": opening} | acts)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)
     if as_json:
@@ -89,13 +94,16 @@ class EngineOptions:
 
     workers: int | None = None
     """number of workers (default: one per core)"""
-    engine: Literal["local", "processes", "ray"] | None = None
+    engine: Literal["local", "processes", "ray", "jax"] | None = None
     """where they run: in this process, in processes of this machine (default, unless there is one
-    worker), or on Ray, which is started here and stopped again unless --address is given"""
+    worker), on Ray, which is started here and stopped again unless --address is given, or on an
+    accelerator (default for environments and policies in JAX)"""
     address: Annotated[str | None, Parameter(metavar="HOST:PORT")] = None
     """with --engine ray: the cluster to join, or auto"""
     gpus_per_worker: Annotated[float, Parameter(metavar="G")] = 0.0
     """with --engine ray: GPUs reserved for each worker's policy, e.g. 0.25"""
+    device: Literal["cpu", "gpu"] | None = None
+    """with --engine jax: what to run on (default: the best there is)"""
 
 
 @Parameter(name="*", group=options.group("What will it cost?"))
@@ -115,20 +123,39 @@ class PlanOptions:
     measured by then"""
 
 
+_LEFT_OPEN = ("action_choice", None)
+
+
 @Parameter(name="*", group=options.group("What is measured (fixed once a study exists)"))
 @dataclass(frozen=True, kw_only=True)
 class SettingsOptions(Settings):
     """One option for each field of Settings."""
 
     n_values: Annotated[options.WholeNumbers, Parameter(name="--n")] = Settings.n_values
+    perturb: Annotated[str, Parameter(parse=False)] = Settings.perturb
+    signal: Annotated[str, Parameter(parse=False)] = Settings.signal
+    action_choice: ActionChoice | None = None  # type: ignore[assignment]
+    """How the policy under test turns scores into actions (default: greedy; an rl-zoo folder's as
+    rl-zoo shows it)."""
     seed: int = Settings.seed
     """Random seed for the whole study."""
 
     def __post_init__(self) -> None:
         try:
-            super().__post_init__()
+            checked = Settings.from_mapping(self.given)
         except InvalidInput as error:
             raise InvalidInput(_named_as_options(str(error))) from None
+        object.__setattr__(self, "n_values", checked.n_values)
+
+    def about(self, perturb: str, signal: str) -> SettingsOptions:
+        """Return the same about other mistakes or another loss."""
+        return replace(self, perturb=perturb, signal=signal)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings by name; without action_choice if that is left to the policy."""
+        values = {each.name: getattr(self, each.name) for each in fields(Settings)}
+        return {name: value for name, value in values.items() if (name, value) != _LEFT_OPEN}
 
 
 _ALSO_WORDS = ("trials", "opening", "seed")
@@ -150,7 +177,7 @@ def _named_as_options(text: str) -> str:
 @options.on_ctrl_c(options.KEPT)
 def collect(
     environment: Environment,
-    policy: Annotated[str, Parameter(name="POLICY", help=POLICY_HELP)],
+    policy: Annotated[str | None, Parameter(name="POLICY", help=POLICY_HELP)] = None,
     /,
     *,
     output: Annotated[options.Output, Parameter(metavar="STUDY")],
@@ -162,6 +189,7 @@ def collect(
     engine: EngineOptions = EngineOptions(),
     plan: PlanOptions = PlanOptions(),
     settings: SettingsOptions = SettingsOptions(),
+    measure: MeasureOptions = MeasureOptions(),
     as_json: options.Json = False,
 ) -> int:
     """Run episodes, choose moments and measure their criticality (Algorithm 2).
@@ -178,6 +206,7 @@ def collect(
         safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --natural 100
         safemargin collect CartPole-v1 zoo:cartpole -o runs/cartpole --plan
         safemargin collect atari:pong agent.onnx -o runs/pong --opening 400
+        safemargin collect my.py:make a.onnx -o runs/x --perturb random,stuck --signal reward,cost
 
     Args:
         output: the study's folder
@@ -199,8 +228,10 @@ def collect(
         raise InvalidInput("--plan-moments and --plan-seconds need --plan")
     check_collect(natural, spread, engine.workers)
     check_engine(**vars(engine))
+    pairs = measure.pairs(output)
+    about = [settings.about(*pair) for pair in pairs]  # refused before anything is made
     what: dict[str, Any] = {
-        "settings": Settings(**asdict(settings)),
+        "settings": about[0].given,
         "env_arguments": made_with.arguments,
         "scores": made_with.scores,
         "proxies": proxy,
@@ -208,15 +239,26 @@ def collect(
     }
     size: dict[str, Any] = {"natural": natural, "spread": spread, **vars(engine)}
     policy = made_with.policy(policy)
+    _say_how_it_plays(environment, policy)
     if plan.plan:
+        measure.refuse_several(output)
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
     with ProgressBar() as progress:
         study = sm.Study.create(output, environment, policy, **what, progress=progress)
-        study.collect(**size, progress=progress)
+        study.collect(**size, more=pairs[1:], progress=progress)
     with study:
         show_status(study, as_json=as_json)
     return options.OK
+
+
+def _say_how_it_plays(environment: str, policy: Any) -> None:
+    """Say on standard error what an rl-zoo folder brings along."""
+    if policy is None and environment.startswith("rl-zoo:"):
+        from safemargin.policies.rl_zoo import PICKLES, read_folder
+
+        folder = read_folder(environment.partition(":")[2])
+        print(f"{folder.described}; {PICKLES}", file=sys.stderr)
 
 
 def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:
@@ -247,6 +289,7 @@ def learn(
     confidence: options.Confidence = 0.95,
     no_traces: bool = False,
     engine: EngineOptions = EngineOptions(),
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
     """Learn a proxy from a study's own measurements; afterwards it is called `learned`.
@@ -285,7 +328,7 @@ def learn(
             "-o writes a ranking of decisions, with --target regret or stakes; a learned proxy "
             "travels in the margins that `fit --proxy learned -o FILE` writes"
         )
-    with study_to_judge(study) as opened, ProgressBar() as progress:
+    with study_to_judge(study, about) as opened, ProgressBar() as progress:
         found = opened.learn(
             target=target,
             labels=labels,
@@ -313,9 +356,15 @@ def _print_learned(found: Learned) -> None:
 
 
 @options.app.command(group=options.MEASURE)
-def status(study: options.StudyFolder, /, *, as_json: options.Json = False) -> None:
+def status(
+    study: options.StudyFolder,
+    /,
+    *,
+    about: options.About = options.About(),
+    as_json: options.Json = False,
+) -> None:
     """Show what is in a study, what is left to measure, and how long it will take."""
     from safemargin.cli.show_status import show_status
 
-    with sm.Study.open(study) as opened:
+    with sm.Study.open(study, **vars(about)) as opened:
         show_status(opened, as_json=as_json)

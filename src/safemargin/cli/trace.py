@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -73,7 +72,7 @@ def trace(
             seconds=seconds,
             tolerances=tolerance,
             call_at=call_at,
-            settings=Settings(**asdict(settings)),
+            settings=Settings.from_mapping(settings.given),
             workers=workers,
             env_arguments=made_with.arguments,
             scores=made_with.scores,

@@ -31,6 +31,7 @@ def simulate_oversight(
     fatigue: Annotated[float | None, Parameter(metavar="C")] = None,
     fit: options.FitOptions = options.FitOptions(),
     output: options.Output | None = None,
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> int:
     """Show what calling below a margin would have cost in attention, and caught.
@@ -70,10 +71,11 @@ def simulate_oversight(
     if by is not None:
         if output is not None or fit.estimand != "mean" or fit.proxy is not None:
             raise InvalidInput("--by ranks decisions; leave out --output, --proxy and --estimand")
-        return _ranked(study, by, budget, tolerance, fit, fatigue, as_json=as_json, **shared)
+        opened_as = study, about
+        return _ranked(opened_as, by, budget, tolerance, fit, fatigue, as_json=as_json, **shared)
     if fatigue is not None:
         raise InvalidInput("--fatigue is about a person who follows a ranking; add --by margin")
-    with study_to_judge(study) as opened:
+    with study_to_judge(study, about) as opened:
         attention = sm.simulate_oversight(
             opened, budget=budget, tolerances=tolerance, **shared, **vars(fit)
         )
@@ -96,7 +98,7 @@ def simulate_oversight(
 
 
 def _ranked(
-    study: Path,
+    study: tuple[Path, options.About],
     by: str,
     budget: str | None,
     tolerance: list[float] | None,
@@ -113,7 +115,7 @@ def _ranked(
 
     if tolerance is not None and (by != "margin" or len(tolerance) > 1):
         raise InvalidInput("with --by, one --tolerance may be given, and only for --by margin")
-    with study_to_judge(study) as opened:
+    with study_to_judge(*study) as opened:
         found = rank_oversight(
             opened,
             by,

@@ -6,7 +6,7 @@ import functools
 import os
 from typing import Any
 
-from safemargin.errors import MissingExtra
+from safemargin.errors import EngineFault, MissingExtra
 
 TILES = {"cpu": 64}
 """How many lanes run in one program, for each kind of device; see `tile`."""
@@ -36,7 +36,29 @@ def tile() -> int:
 
 def device_kind() -> str:
     """Return the kind of the default device: 'cpu', 'gpu' or 'tpu'."""
-    return str(load_jax("a program in JAX").default_backend())
+    jax = load_jax("a program in JAX")
+    chosen = jax.config.jax_default_device
+    return str(jax.default_backend() if chosen is None else chosen.platform)
+
+
+def devices(kind: str | None = None) -> list[Any]:
+    """Return the devices of a kind, by default the best there are, and compute on them from now on.
+
+    EngineFault if there are none.
+    """
+    jax = load_jax("engine 'jax'")
+    if kind is None:
+        return list(jax.local_devices())
+    try:
+        found = list(jax.local_devices(backend=kind))
+        jax.config.update("jax_default_device", found[0])
+        return found
+    except RuntimeError:
+        there = jax.default_backend()
+        raise EngineFault(
+            f"there is no {kind.upper()} that JAX can use here, only {there!r}: leave --device "
+            "out, or install JAX for it (pip install 'jax[cuda13]')"
+        ) from None
 
 
 @functools.cache

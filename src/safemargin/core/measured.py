@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,21 @@ def parse_perturbation(text: str) -> Written:
     )
 
 
+def split_perturbations(texts: Iterable[str]) -> list[str]:
+    """Take lists with commas apart; a number after a comma belongs to what is before it.
+
+    So 'random,stuck:0.5,-1' names two perturbations, the second by an action of two dimensions.
+    """
+    found: list[str] = []
+    for text in texts:
+        for number, part in enumerate(text.split(",")):
+            if number and not math.isnan(Written("", part).number):
+                found[-1] += f",{part}"
+            else:
+                found.append(part)
+    return list(dict.fromkeys(found))
+
+
 def _fits(text: str, form: str) -> bool:
     """Whether a text has an argument behind its colon where the form has one, and no colon else."""
     _, colon, argument = text.partition(":")
@@ -97,14 +114,20 @@ def parse_signal(text: str) -> Written:
 
 def loss_in_words(text: str) -> str:
     """Return what a tolerance is about: 'loss of discounted reward'."""
+    rises = parse_signal(text).kind in ("cost", "failure")
+    return f"{'rise' if rises else 'loss'} of {unit_in_words(text)}"
+
+
+def unit_in_words(text: str) -> str:
+    """Return what a loss is counted in: 'discounted reward'."""
     written = parse_signal(text)
     return {
-        REWARD: "loss of discounted reward",
-        "undiscounted": "loss of undiscounted reward",
-        "cost": f"rise of discounted {written.argument or 'cost'}",
-        "info": f"loss of discounted {written.argument}",
-        "termination": "loss of steps before the end",
-        "failure": "rise of the probability of termination",
+        REWARD: "discounted reward",
+        "undiscounted": "undiscounted reward",
+        "cost": f"discounted {written.argument or 'cost'}",
+        "info": f"discounted {written.argument}",
+        "termination": "steps before the end",
+        "failure": "the probability of termination",
     }[written.kind]
 
 
@@ -124,6 +147,20 @@ class Measured:
     def mistakes(self) -> str:
         """What n counts, in the plural: 'random actions'."""
         return mistakes_in_words(self.perturb)
+
+    @property
+    def mistake(self) -> str:
+        """One of them: 'random action'."""
+        return re.sub(r"\b(action|step)s\b", r"\1", self.mistakes, count=1)
+
+    @property
+    def unit(self) -> str:
+        """What a loss is counted in: 'discounted reward'."""
+        return unit_in_words(self.signal)
+
+    def in_words(self) -> dict[str, str]:
+        """Return what pages say of it."""
+        return {name: getattr(self, name) for name in ("mistakes", "mistake", "loss", "unit")}
 
     @property
     def loss(self) -> str:

@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     CRITIC_ACTIONS = 12  # the random actions that critic_advantage compares the agent's own with
     JITTER = 13  # the slips of an agent while what another first action is worth is measured
     FIDELITY = 14  # the steps of each episode that mistakes are placed at by lot
+    ATTACK = 15  # the lots of a game under attack, and the actions taken at attacked steps
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:

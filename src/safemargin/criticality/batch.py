@@ -40,8 +40,8 @@ class Trial:
     uniforms: Floats  # [n, width]: one row for each mistake
     streams: Streams = Streams()
     rollout: Rollout = field(default_factory=Rollout)
-    discounted: float | None = None
-    """Its discounted return, cached when first needed."""
+    returns: tuple[float, ...] | None = None
+    """Its return in each signal, cached when first needed."""
     steps: int = 0
     """Steps simulated: fewer than its length where it shares steps with another rollout."""
 
@@ -73,7 +73,7 @@ class TrialBatch:
         self._mistakes = self.perturbation or self.runner.mistakes
         self._idle = list(self.simulators or self.runner.simulators)
         self._busy: list[_Slot] = []
-        self._prefixes: dict[tuple[int, bytes], tuple[Snapshot, list[float]]] = {}
+        self._prefixes: dict[tuple[int, bytes], tuple[Snapshot, list[tuple[float, ...]]]] = {}
 
     @property
     def free(self) -> bool:
@@ -167,7 +167,7 @@ class TrialBatch:
                     list(rollout.rewards),
                 )
 
-    def _beginning(self, trial: Trial) -> tuple[Snapshot, list[float]]:
+    def _beginning(self, trial: Trial) -> tuple[Snapshot, list[tuple[float, ...]]]:
         """Return the state that a larger n left after the same mistakes, or the point."""
         if trial.streams.environment is None:
             found = self._prefixes.pop((len(trial.uniforms), trial.uniforms.tobytes()), None)
@@ -188,7 +188,7 @@ class TrialBatch:
         step = slot.simulator.step(action, watched=watched)
         slot.trial.steps += 1
         rollout = slot.trial.rollout
-        rollout.rewards.append(self.runner.signal.value(step, slot.simulator))
+        rollout.rewards.append(self.runner.gained(step, slot.simulator))
         ended = step.terminated or step.truncated
         rollout.finished = ended or len(rollout.rewards) >= self.runner.settings.horizon
         if rollout.finished and slot.trial.streams.environment is None:
@@ -218,4 +218,4 @@ def action_returns(
         # Random actions are made from uniform numbers; this number gives the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
     TrialBatch(runner, point, state_index, perturbation=UNIFORM).run(trials)
-    return np.array([runner.discounted(trial.rollout.all_rewards()) for trial in trials])
+    return np.array([runner.returns(trial.rollout.all_rewards())[0] for trial in trials])

@@ -31,9 +31,9 @@ BYTES_PER_STATE = 150
 
 @dataclass(slots=True, eq=False)
 class Rollout:
-    """The rewards (or another signal) of a rollout, up to where it ends or follows another."""
+    """The rewards (or other signals) of a rollout, up to where it ends or follows another."""
 
-    rewards: list[float] = field(default_factory=list)
+    rewards: list[tuple[float, ...]] = field(default_factory=list)
     finished: bool = False
     """Whether it ended or reached the horizon."""
     follows: Rollout | None = None
@@ -62,7 +62,7 @@ class Rollout:
         """Whether all rewards are known."""
         return self.last.finished
 
-    def all_rewards(self) -> list[float]:
+    def all_rewards(self) -> list[tuple[float, ...]]:
         """Return its own rewards and those that it takes over."""
         rewards = list(self.rewards)
         rollout = self

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -54,16 +55,29 @@ class _Series:
 
     n: int
     plan: Plan
+    rules: dict[int, StoppingRule]
+    """The rule of each signal, by its position."""
     trials: list[Trial] = field(default_factory=list)
 
     @property
-    def rule(self) -> StoppingRule:
-        return self.plan.rule
+    def stopped(self) -> bool:
+        """Whether no signal needs a further trial."""
+        return all(rule.stopped for rule in self.rules.values())
+
+    @property
+    def judged(self) -> int:
+        """The number of trials given to the rules; those that have stopped took fewer."""
+        return max(rule.trials for rule in self.rules.values())
+
+    def wanted(self, *, sure: bool) -> int:
+        """Return how many trials should be running, only those certain to be needed if `sure`."""
+        running = [rule for rule in self.rules.values() if not rule.stopped]
+        return max(rule.certain if sure else rule.likely // 2 for rule in running)
 
     @property
     def pending(self) -> int:
-        """The number of trials started but not yet given to the rule."""
-        return len(self.trials) - self.rule.trials
+        """The number of trials started but not yet given to the rules."""
+        return len(self.trials) - self.judged
 
 
 @dataclass(eq=False)
@@ -105,7 +119,7 @@ class MomentMeasurer:
         recognised = randomness.none and runner.simulator.digest_is_whole
         self.state_index = StateIndex(self.settings.horizon) if recognised else None
         self._leave()
-        self._own: list[float] = []  # the signal under the policy, from the first proof
+        self._own: list[tuple[float, ...]] = []  # under the policy, from the first proof
         self._prove(self.settings.horizon, self.state_index)
         self.planner = Planner(
             self.settings,
@@ -117,42 +131,61 @@ class MomentMeasurer:
         )
         self._unperturbed: list[Trial] = []
         # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
-        self._recorded_return = runner.discounted(self._own)
+        self._recorded_returns = runner.returns(self._own)
 
     def measure(self, *n_values: int) -> list[Measurement]:
         """Run the trials that the plan of each n asks for, until its rule stops."""
+        return self.measure_signals(*n_values)[0]
+
+    def measure_signals(self, *n_values: int) -> list[list[Measurement]]:
+        """Measure every signal of the runner from the same trials, [signals][n].
+
+        Each gives what it would give alone: its rule sees the same trials in the same order. What
+        trials cost is reported with the first signal.
+        """
+        signals = range(len(self.runner.gains))
         if self.runner.mistakes.beam is None:
-            every = [_Series(n, self.planner.plan(n)) for n in n_values]
+            every = [self._series(n, signals) for n in n_values]
             self._run(every)
-        else:
-            every = self._search(n_values, self.runner.mistakes.beam)
+            found = [every] * len(signals)
+        else:  # each signal leads the search to other sequences
+            beam = self.runner.mistakes.beam
+            found = [self._search(n_values, beam, signal) for signal in signals]
+            every = [series for each in found for series in each]
         self._prove(REPROOF_STEPS)
         for series in every:
             if self.repeat_every_n or series.n == self._repeated_n:
                 self._repeat_some(series)
         self.overhead += sum(trial.steps for trial in self._unperturbed)
-        measurements = [self._measurement(series) for series in every]
-        first = measurements[0]
-        measurements[0] = replace(first, steps=first.steps + self.overhead)
+        measured = [
+            [self._measurement(series, signal) for series in of_signal]
+            for signal, of_signal in enumerate(found)
+        ]
+        first = measured[0][0]
+        measured[0][0] = replace(first, steps=first.steps + self.overhead)
         self.overhead = 0
-        return measurements
+        return measured
+
+    def _series(self, n: int, signals: Iterable[int]) -> _Series:
+        plan = self.planner.plan(n)
+        return _Series(n, plan, {signal: copy.deepcopy(plan.rule) for signal in signals})
 
     def _run(self, every: Sequence[_Series]) -> None:
         """Run trials in lock-step, those certain to be needed first, and judge them in order."""
         batch = TrialBatch(self.runner, self.point, self.state_index)
         # The largest n first: its trials are the longest, and all others start like them.
-        unfinished = [series for series in reversed(every) if not series.rule.stopped]
+        unfinished = [series for series in reversed(every) if not series.stopped]
         while unfinished:
             while batch.free and (trial := self._next_trial(unfinished)) is not None:
                 batch.start(trial)
             batch.advance()
             for series in unfinished:
                 self._judge(series)
-                if series.rule.stopped:
-                    batch.abandon(series.trials[series.rule.trials :])
-            unfinished = [series for series in unfinished if not series.rule.stopped]
+                if series.stopped:
+                    batch.abandon(series.trials[series.judged :])
+            unfinished = [series for series in unfinished if not series.stopped]
 
-    def _search(self, n_values: Sequence[int], beam: int) -> list[_Series]:
+    def _search(self, n_values: Sequence[int], beam: int, signal: int) -> list[_Series]:
         """Find sequences of actions that lose much, by a beam search over their length.
 
         Each of the `beam` worst sequences of a length is extended by every action; how bad one is
@@ -165,9 +198,10 @@ class MomentMeasurer:
         for length in range(1, max(n_values) + 1):
             sequences = [(*before, action) for before in kept for action in range(actions)]
             rule = WorstRule(self.settings, len(sequences))
-            series = _Series(length, Plan(listed(sequences, actions), rule, exact=False))
+            plan = Plan(listed(sequences, actions), rule, exact=False)
+            series = _Series(length, plan, {signal: rule})
             self._run([series])
-            returns = np.array([self._return(trial) for trial in series.trials])
+            returns = np.array([self._returns(trial)[signal] for trial in series.trials])
             order = np.argsort(returns, kind="stable")
             copies = np.diff(returns[order], prepend=-np.inf) == 0
             order = np.concatenate([order[~copies], order[copies]])
@@ -182,8 +216,7 @@ class MomentMeasurer:
         """Return the next trial to start, or None to wait for those that are running."""
         for sure in (True, False):
             for series in unfinished:
-                rule = series.rule
-                if series.pending < (rule.certain if sure else rule.likely // 2):
+                if series.pending < series.wanted(sure=sure):
                     number = len(series.trials)
                     if not self.randomness.none and number >= len(self._unperturbed):
                         self._unperturbed.append(self._trial(self.runner.no_uniforms, number))
@@ -193,20 +226,22 @@ class MomentMeasurer:
         return None
 
     def _judge(self, series: _Series) -> None:
-        """Give the rule the losses of all trials before the first incomplete one."""
-        rule = series.rule
-        while not rule.stopped and rule.trials < len(series.trials):
-            number = rule.trials
+        """Give the rules the losses of all trials before the first incomplete one."""
+        while not series.stopped and series.judged < len(series.trials):
+            number = series.judged
             if not series.trials[number].rollout.complete:
                 return
             if not self.randomness.none and not self._unperturbed[number].rollout.complete:
                 return
-            rule.add(self._unperturbed_return(number) - self._return(series.trials[number]))
+            own, perturbed = self._own_returns(number), self._returns(series.trials[number])
+            for signal, rule in series.rules.items():
+                if not rule.stopped:
+                    rule.add(own[signal] - perturbed[signal])
 
-    def _measurement(self, series: _Series) -> Measurement:
-        plan, rule = series.plan, series.rule
+    def _measurement(self, series: _Series, signal: int) -> Measurement:
+        plan, rule = series.plan, series.rules[signal]
         count = rule.trials
-        used = [self._unperturbed_return(trial) for trial in range(count)]
+        used = [self._own_returns(trial)[signal] for trial in range(count)]
         if self.randomness.none:
             used = used[:1]
         estimate = Estimate(
@@ -218,12 +253,13 @@ class MomentMeasurer:
             unperturbed=float(np.mean(used)),
             capped=not rule.sure,
         )
+        counted = series.trials if signal == min(series.rules) else []
         return Measurement(
             estimate=estimate,
-            perturbed=np.array([self._return(trial) for trial in series.trials[:count]]),
+            perturbed=np.array([self._returns(trial)[signal] for trial in series.trials[:count]]),
             unperturbed=np.array(used),
-            steps=sum(trial.steps for trial in series.trials),
-            wasted=sum(trial.steps for trial in series.trials[count:]),
+            steps=sum(trial.steps for trial in counted),
+            wasted=sum(trial.steps for trial in counted[series.judged :]),
             remembered=0 if self.state_index is None else self.state_index.remembered,
         )
 
@@ -289,17 +325,18 @@ class MomentMeasurer:
         leaves behind may change the next. The trial that lost most is repeated from the start of
         the game, the one that lost least and two others after a reset.
         """
-        returns = [self._return(trial) for trial in series.trials[: series.rule.trials]]
+        returns = [self._returns(trial) for trial in series.trials[: series.judged]]
+        of_first = [first for first, *_ in returns]
         generator = stream(self.settings.seed, Purpose.DOCTOR, *self.keys)
         others = generator.integers(len(returns), size=2)
-        worst = int(np.argmin(returns))
+        worst = int(np.argmin(of_first))
         simulator = self.runner.simulator
         batch = TrialBatch(self.runner, self._go_to(), simulators=[simulator])
-        for number in (worst, int(np.argmax(returns)), *map(int, others)):
+        for number in (worst, int(np.argmax(of_first)), *map(int, others)):
             trial = self._trial(series.plan.uniforms(number), number)
             batch.run([trial])
             self.overhead += trial.steps
-            if self._return(trial) != returns[number]:
+            if self._returns(trial) != returns[number]:
                 raise self._hidden_state(
                     f"a trial at step {self.step} of episode {self.episode.key} has a different "
                     "return in an environment that other trials have not touched: the environment "
@@ -312,17 +349,17 @@ class MomentMeasurer:
         streams = trial_streams(self.settings.seed, self.randomness, self.keys, number)
         return Trial(uniforms, streams)
 
-    def _return(self, trial: Trial) -> float:
-        """Return the discounted return of a complete trial, computed once."""
-        if trial.discounted is None:
+    def _returns(self, trial: Trial) -> tuple[float, ...]:
+        """Return the return of a complete trial in each signal, computed once."""
+        if trial.returns is None:
             self._refuse_draws(trial.rollout, f"in a trial with {len(trial.uniforms)} mistakes")
-            trial.discounted = self.runner.discounted(trial.rollout.all_rewards())
-        return trial.discounted
+            trial.returns = self.runner.returns(trial.rollout.all_rewards())
+        return trial.returns
 
-    def _unperturbed_return(self, number: int) -> float:
+    def _own_returns(self, number: int) -> tuple[float, ...]:
         if self.randomness.none:
-            return self._recorded_return
-        return self._return(self._unperturbed[number])
+            return self._recorded_returns
+        return self._returns(self._unperturbed[number])
 
 
 def trial_streams(seed: int, randomness: Randomness, keys: tuple[int, ...], number: int) -> Streams:

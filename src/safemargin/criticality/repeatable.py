@@ -62,7 +62,7 @@ def jittered_returns(runner: Runner, point: Point, jitters: int, keys: tuple[int
         for action in range(actions)
     ]
     TrialBatch(runner, point, perturbation=UNIFORM).run(trials)
-    returns = [runner.discounted(trial.rollout.all_rewards()) for trial in trials]
+    returns = [runner.returns(trial.rollout.all_rewards())[0] for trial in trials]
     return np.array(returns).reshape(jitters, actions)
 
 

@@ -19,7 +19,7 @@ from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.perturbations import History, Perturbation, make_perturbation
 from safemargin.criticality.replaying import Replay, native_action
 from safemargin.criticality.signals import Signal
-from safemargin.environments import Simulator, Snapshot
+from safemargin.environments import Simulator, Snapshot, Step
 from safemargin.environments.simulator import Mask
 from safemargin.errors import EnvironmentFault
 from safemargin.policies.actions import PolicyActions, RandomActions
@@ -62,6 +62,8 @@ class Runner:
     siblings: Sequence[Simulator] = ()
     perturbation: Perturbation | None = None
     """The one that the settings name, where it is loaded already."""
+    signals: tuple[str, ...] = ()
+    """What trials add up, all at once; by default the signal of the settings alone."""
 
     def __post_init__(self) -> None:
         settings, space = self.settings, self.simulator.env.action_space
@@ -69,9 +71,10 @@ class Runner:
         self.random_actions = RandomActions(space)
         self.policy_actions = PolicyActions(space, self.policy.kind, settings)
         self.no_uniforms = np.empty((0, self.random_actions.width))  # for no random action
-        self.signal = Signal.parse(settings.signal)
+        self.gains = tuple(map(Signal.parse, self.signals or (settings.signal,)))
         steps = np.arange(settings.horizon)
-        self.discounts = settings.gamma ** (steps if self.signal.discounted else 0 * steps)
+        exponents = [steps if signal.discounted else 0 * steps for signal in self.gains]
+        self.discounts = [np.asarray(settings.gamma**each, np.float64) for each in exponents]
 
     @cached_property
     def mistakes(self) -> Perturbation:
@@ -94,7 +97,7 @@ class Runner:
         """Run an episode under the policy, after a random opening if the settings ask for one."""
         if seed is None:
             seed = environment_seed(self.settings.seed, *key.game_keys)
-        return self._run(key, seed, self.simulator.reset(seed), self._opening(key))
+        return self._run(key, seed, self.simulator.reset(seed), self.opening(*key.game_keys))
 
     def _run(self, key: EpisodeKey, seed: int, observation: Any, opening: Floats) -> Episode:
         settings, simulator = self.settings, self.simulator
@@ -239,7 +242,7 @@ class Runner:
                 state_index.match_or_add(position - step, simulator, memory, rollout)
             row, memory = self._scores(observation, memory)
             taken = simulator.step(native_action(episode.actions[position]))
-            rollout.rewards.append(self.signal.value(taken, simulator))
+            rollout.rewards.append(self.gained(taken))
             ended = taken.terminated or taken.truncated
             should_end = position == episode.steps - 1 and not episode.cut
             if (
@@ -262,26 +265,39 @@ class Runner:
             self.simulator.step(self.random_actions(row, self.simulator.mask))
         return len(uniforms)
 
-    def discounted(self, rewards: Sequence[float] | Array) -> float:
-        """Return Σ γ^k r_k up to the horizon, exactly rounded, whatever the order of adding.
+    def gained(self, step: Step, simulator: Simulator | None = None) -> tuple[float, ...]:
+        """Return what the step just taken (in the first simulator) adds to each signal."""
+        where = simulator or self.simulator
+        return tuple(signal.value(step, where) for signal in self.gains)
 
-        Signals that are not discounted have γ = 1.
+    def returns(self, gained: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+        """Return Σ γ^k r_k up to the horizon for each signal; `gained` has a tuple for each step.
+
+        It is exactly rounded, whatever the order of adding. Signals that are not discounted have
+        γ = 1.
         """
-        counted = np.asarray(rewards[: self.settings.horizon], dtype=np.float64)
+        horizon, signals = self.settings.horizon, len(self.gains)
+        counted = np.array(gained[:horizon], dtype=np.float64).reshape(-1, signals)
+        return tuple(
+            self._added(column, discounts[: len(counted)])
+            for column, discounts in zip(counted.T, self.discounts, strict=True)
+        )
+
+    def _added(self, counted: Floats, discounts: Floats) -> float:
         try:
-            return math.fsum(counted * self.discounts[: len(counted)])
+            return math.fsum(counted * discounts)
         except OverflowError:
             raise EnvironmentFault(
                 f"the rewards of a rollout (up to {np.abs(counted).max():g}) add up to more than "
                 "a floating-point number holds; scale them down"
             ) from None
 
-    def _opening(self, key: EpisodeKey) -> Floats:
-        """Draw the uniform numbers behind the random opening, [length, width]."""
+    def opening(self, *game_keys: int) -> Floats:
+        """Draw the uniform numbers behind a game's random opening, [length, width]."""
         limit = self.settings.opening
         if limit == 0:
             return self.no_uniforms
-        generator = stream(self.settings.seed, Purpose.OPENING, *key.game_keys)
+        generator = stream(self.settings.seed, Purpose.OPENING, *game_keys)
         return generator.random((int(generator.integers(limit + 1)), self.random_actions.width))
 
     def scores(

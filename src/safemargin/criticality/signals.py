@@ -16,7 +16,7 @@ import numpy as np
 
 from safemargin.core.measured import Written, parse_signal
 from safemargin.environments import Simulator, Step
-from safemargin.errors import EnvironmentFault, did_you_mean
+from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Signal:
         if not isinstance(info, Mapping) or name not in info:
             known = [str(key) for key in info] if isinstance(info, Mapping) else []
             remedy = did_you_mean(name, known) if known else "it holds nothing"
-            raise EnvironmentFault(
+            raise InvalidInput(
                 f"{where} has no {name!r}; {remedy}; name one as cost:KEY or info:KEY"
             )
         value = info[name]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from safemargin.core.records import (
@@ -51,6 +51,17 @@ class Job:
     """The identity of the study's environment; None where there is no study to compare with."""
     perturbation: Perturbation | None = None
     """The one that the settings name, where it is loaded already."""
+    more: Mapping[tuple[str, str], Perturbation] = field(default_factory=dict)
+    """Other mistakes and losses that its tasks may be about, as written, and the perturbations."""
+    first_signal: str | None = None
+    """The first signal of the study, if that is another one than the settings name."""
+
+    @property
+    def proven_signals(self) -> set[str]:
+        """Every signal that a proof has to show."""
+        return {self.settings.signal, self.first_signal or self.settings.signal} | {
+            signal for _, signal in self.more
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class MomentTask:
     n_values: tuple[int, ...]
     earlier_lives: tuple[Array, ...] = ()
     """The actions of the earlier lives of the same game."""
+    about: tuple[tuple[str, str], ...] = ()
+    """A perturbation with one signal or several, which share the trials; by default the job's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,8 @@ class Piece:
         | EpisodeFeatures
     )
     seconds: float
+    about: tuple[str, str] | None = None
+    """The perturbation and the signal that were measured; None for those of the job."""
 
 
 class Engine(Protocol):
@@ -132,6 +147,8 @@ class Worker:
             first, job.policy, job.settings, job.proxies, siblings, job.perturbation
         )
         self.randomness = job.randomness
+        self._job = job
+        self._runners: dict[tuple[tuple[str, str], ...], Runner] = {(): self.runner}
 
     def run(self, task: Task) -> Iterator[Piece]:
         """Yield the pieces of one task."""
@@ -145,7 +162,7 @@ class Worker:
             return
         try:
             measurer = MomentMeasurer(
-                self.runner,
+                self._runner(task.about),
                 task.episode,
                 task.moment.step,
                 self.randomness,
@@ -153,15 +170,28 @@ class Worker:
             )
             if measurer.point.hidden is not None:
                 yield Piece(MomentFeatures(task.moment, measurer.point.hidden), 0.0)
-            measurements = measurer.measure(*task.n_values)
+            measured = measurer.measure_signals(*task.n_values)
         except DiagnosisWrong as wrong:
             yield Piece((task.moment, wrong), time.perf_counter() - began)
             return
         # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began
-        steps = sum(measurement.steps for measurement in measurements)
-        for measurement in measurements:
-            yield Piece((task.moment, measurement), seconds * measurement.steps / max(steps, 1))
+        steps = max(sum(one.steps for of_signal in measured for one in of_signal), 1)
+        for about, of_signal in zip(task.about or (None,), measured, strict=True):
+            for one in of_signal:
+                yield Piece((task.moment, one), seconds * one.steps / steps, about)
+
+    def _runner(self, about: tuple[tuple[str, str], ...]) -> Runner:
+        """Return what runs trials with these mistakes, in the same simulators."""
+        if about not in self._runners:
+            perturb, signal = about[0]
+            self._runners[about] = replace(
+                self.runner,
+                settings=replace(self.runner.settings, perturb=perturb, signal=signal),
+                perturbation=self._job.more[about[0]],
+                signals=tuple(signal for _, signal in about),
+            )
+        return self._runners[about]
 
     def _features(self, task: FeaturesTask) -> Iterator[MomentFeatures | EpisodeFeatures]:
         episode, moment = task.episode, task.moment

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,9 +19,10 @@ import numpy as np
 
 from safemargin.core.records import Array, Episode, EpisodeKey
 from safemargin.criticality.rollouts import Runner
+from safemargin.criticality.signals import Signal
 from safemargin.engines.base import Job, Piece
 from safemargin.engines.surroundings import Surroundings
-from safemargin.environments import environment_identity, graph, make_simulator
+from safemargin.environments import Simulator, environment_identity, graph, make_simulator
 from safemargin.environments.identity import ActionSource, behaviour
 from safemargin.environments.simulator import layers_of
 from safemargin.errors import EngineFault
@@ -56,15 +57,16 @@ class Proof:
     runs: tuple[Episode, ...]
     """The trial runs: episodes under the policy."""
     surroundings: Surroundings
-    signal: str = ""
-    """A hash of the signal under random actions, where it stands in the environment's `info`."""
+    signals: Mapping[str, str] = field(default_factory=dict)
+    """A hash of each signal under random actions that stands in the environment's `info`."""
 
-    def digest(self) -> dict[str, Any]:
+    def digest(self, first_signal: str) -> dict[str, Any]:
         """Return hashes of the trial runs, to compare with those of a later collection.
 
-        What the environment does under random actions is left out: its identity says so already.
+        The hash of a study's first signal is part of that of its runs. What the environment does
+        under random actions is left out: its identity says so already.
         """
-        runs = hashlib.sha256(f"{self.limits!r}{self.signal}".encode())
+        runs = hashlib.sha256(f"{self.limits!r}{self.signals.get(first_signal, '')}".encode())
         proxies: dict[str, Any] = {}
         for run in self.runs:
             runs.update(f"{run.steps} {run.ended}".encode())
@@ -76,6 +78,7 @@ class Proof:
             "version": DIGEST_VERSION,
             "runs": runs.hexdigest(),
             "proxies": {name: hasher.hexdigest() for name, hasher in proxies.items()},
+            "signals": {name: of for name, of in self.signals.items() if name != first_signal},
         }
 
 
@@ -133,14 +136,18 @@ def prove(job: Job, *, driver: bool = False) -> Proof:
             runner.settings = replace(job.settings, max_episode_steps=longest)
             runs.append(runner.run_episode(EpisodeKey("natural", len(runs))))
             left -= runs[-1].steps
-        signal = _signal_hash(runner) if runner.signal.in_info else ""
+        signals = {
+            text: _signal_hash(runner.simulator, signal)
+            for text in dict.fromkeys((job.settings.signal, *job.proven_signals))
+            if (signal := Signal.parse(text)).in_info
+        }
     hashed = hashlib.sha256(b"".join(behaves)).hexdigest()
-    return Proof(hashed, limits, tuple(runs), Surroundings.here(), signal)
+    return Proof(hashed, limits, tuple(runs), Surroundings.here(), signals)
 
 
-def _signal_hash(runner: Runner) -> str:
+def _signal_hash(simulator: Simulator, signal: Signal) -> str:
     """Hash the signal along random actions; resets the environment."""
-    simulator, hasher, resets = runner.simulator, hashlib.sha256(), 0
+    hasher, resets = hashlib.sha256(), 0
     actions = ActionSource(simulator.env, SIGNAL_SEED)
     simulator.reset(SIGNAL_SEED)
     for _ in range(SIGNAL_STEPS):
@@ -148,7 +155,7 @@ def _signal_hash(runner: Runner) -> str:
             resets += 1
             simulator.reset(SIGNAL_SEED + resets)
         taken = simulator.step(actions.draw(simulator.mask))
-        hasher.update(f"{runner.signal.value(taken, simulator)!r} ".encode())
+        hasher.update(f"{signal.value(taken, simulator)!r} ".encode())
     return hasher.hexdigest()
 
 
@@ -176,7 +183,7 @@ def _difference(ours: Proof, theirs: Proof) -> str | None:
         )
     if ours.behaviour != theirs.behaviour:
         return "another environment: it behaves differently under random actions"
-    if ours.signal != theirs.signal:
+    if ours.signals != theirs.signals:
         return "another environment: the signal in its info is not the one here"
     return None
 

@@ -2,10 +2,10 @@
 
 `spec` makes an environment from a text or a function, `simulator` and `ways` run it and take it
 back to a moment, `codecs`, `objects` and `graph` save and hash the objects inside it, `atari`,
-`ale`, `lean` (Atari without wrappers, fast) and `mujoco` know particular simulators, `functional`
-holds environments of pure functions in JAX, `identity` hashes an environment, and `doctor` proves
-that all of it works. To support a new simulator, write a `Codec` in a module of its own, like
-`mujoco`, and list it in `objects`.
+`ale`, `lean` (Atari without wrappers, fast) and `mujoco` know particular simulators, `rl_zoo` makes
+the environment of a training folder, `functional` holds environments of pure functions in JAX,
+`identity` hashes an environment, and `doctor` proves that all of it works. To support a new
+simulator, write a `Codec` in a module of its own, like `mujoco`, and list it in `objects`.
 """
 
 from __future__ import annotations

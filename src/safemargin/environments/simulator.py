@@ -23,6 +23,7 @@ from safemargin.errors import (
     describe_error,
     errors_as,
 )
+from safemargin.policies.action_spaces import parts_of
 
 Env = gym.Env[Any, Any]
 Way = Literal["snapshot", "replay"]
@@ -223,11 +224,12 @@ class Simulator(ABC):
         mask.flags.writeable = False  # shared with snapshots
         if self.ended:
             return mask
-        space = self.env.action_space
-        if isinstance(space, gym.spaces.Discrete) and mask.shape != (space.n,):
-            text = f"has shape {list(mask.shape)}; expected [{space.n}], one entry for each action"
-            raise self._fault("the action mask", text)
-        if not mask.any():
+        parts = parts_of(self.env.action_space)
+        if parts and mask.shape != (sum(parts),):
+            each = "action" if len(parts) == 1 else "choice of each part of the action"
+            text = f"has shape {list(mask.shape)}; expected [{sum(parts)}], one entry for each"
+            raise self._fault("the action mask", f"{text} {each}")
+        if not all(one.any() for one in np.split(mask, np.cumsum(parts)[:-1])):
             raise self._fault("the action mask", "allows no action at all")
         return mask
 

@@ -17,14 +17,21 @@ import gymnasium as gym
 from safemargin.core.importing import locate
 from safemargin.environments.simulator import Env, close_environment, require_single
 from safemargin.errors import InvalidInput, MissingExtra, did_you_mean, errors_as
+from safemargin.policies.loading import LOADERS
 
 _VERSIONED = re.compile(r"-v\d+$")
 
 SCHEMES: Mapping[str, str] = {
     "atari": "safemargin.environments.atari:make_atari",
     "jax": "safemargin.environments.functional.naming:make_functional",
+    "rl-zoo": "safemargin.environments.rl_zoo:make_rl_zoo",
 }
 """'SCHEME:REST' names the environment that this function makes of REST and the arguments."""
+
+FOLDERS: Mapping[str, str] = {
+    "rl-zoo": "safemargin.policies.rl_zoo:recipe_identity",
+}
+"""Where REST is a path, this function says what lies there, wherever that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +127,18 @@ class EnvironmentSpec:
             close_environment(env)
 
     @property
+    def own_policy(self) -> str | None:
+        """The text that names the policy trained here, where the environment comes with one."""
+        return self.text if self.scheme in LOADERS else None
+
+    @property
     def identity(self) -> str:
         """The text that enters the identity: for a file, its name without the folder."""
+        scheme, _, rest = (self.text or "").partition(":")
+        if scheme in FOLDERS:
+            lies_there = locate(FOLDERS[scheme], what="environment")(rest)
+            arguments = json.dumps(dict(self.arguments), sort_keys=True, default=repr)
+            return f"{scheme}:{lies_there} {arguments}"
         source, colon, attribute = (self.text or self.name).rpartition(":")
         if source.endswith(".py"):
             source = Path(source).name
@@ -179,6 +196,9 @@ class EnvironmentSpec:
 
 def _with_full_path(text: str) -> str:
     """Complete the path in 'file.py:function', so that it is found from any folder."""
+    scheme, _, rest = text.partition(":")
+    if scheme in FOLDERS:
+        return f"{scheme}:{Path(rest).expanduser().resolve()}"
     source, colon, attribute = text.rpartition(":")
     if source.endswith(".py") and Path(source).expanduser().is_file():
         return f"{Path(source).expanduser().resolve()}{colon}{attribute}"

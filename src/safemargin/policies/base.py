@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.settings import ActionChoice
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.policies.checks import check_by_probe
+from safemargin.policies.observations import Observations as Observations
+from safemargin.policies.observations import batch_of as batch_of
+from safemargin.policies.observations import for_each as for_each
 
 if TYPE_CHECKING:
     from safemargin.policies.proxies import Proxy
@@ -22,14 +25,14 @@ ScoreKind = Literal["q", "logits", "gaussian", "actions"]
 q         [batch, actions]      estimated return of each action
 logits    [batch, actions]      unnormalised log-probability of each action
 gaussian  [batch, 2, dims]      mean and log standard deviation of each action dimension (Box)
-actions   [batch, dims]         the action itself: a deterministic controller (Box)
+actions   [batch, dims]         the action itself: a deterministic controller (not for Discrete)
+
+The actions of a MultiDiscrete or MultiBinary space are all combinations of its parts, the last part
+varying fastest (`joint_logits`).
 """
 
 Memory = tuple[npt.NDArray[Any], ...] | None
 """A recurrent policy's state: arrays [batch, ...], never changed in place; None without one."""
-
-Observations = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
-"""A batch: an array [batch, ...], or for Dict spaces one such array per key."""
 
 
 class Features(NamedTuple):
@@ -56,6 +59,10 @@ class Policy(ABC):
     """A hash of what decides the scores, e.g. 'sha256:…' over the weights."""
     description: str
     """The file or the function it came from, for people to read."""
+    usual_choice: ActionChoice | None = None
+    """How the agent's own library lets it act when it is watched, where that is not greedily."""
+    usual_epsilon: float = 0.0
+    """The probability of a random action, if that is epsilon-greedily."""
     uses_mask: bool = False
     """Whether the action choice leaves out the actions that the environment calls illegal."""
 
@@ -93,18 +100,3 @@ def checked_kind(kind: Any, complaint: str) -> ScoreKind:
         if kind == known:
             return known  # type: ignore[no-any-return]
     raise InvalidInput(f"{complaint}; {did_you_mean(str(kind), get_args(ScoreKind))}")
-
-
-def for_each(observations: Any, change: Callable[[Any], Any]) -> Any:
-    """Apply a function to a batch; for Dict spaces, to each of its arrays."""
-    if isinstance(observations, dict):
-        return {name: change(array) for name, array in observations.items()}
-    return change(observations)
-
-
-def batch_of(observations: Sequence[Any]) -> Observations:
-    """Copy observations into a batch."""
-    first = observations[0]
-    if isinstance(first, dict):
-        return {name: np.stack([each[name] for each in observations]) for name in first}
-    return np.stack(observations)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from safemargin.errors import InvalidInput, PolicyFault, errors_as
 from safemargin.policies.base import Features, Memory, Observations, Policy, for_each
 from safemargin.policies.checks import checked_scores, sample_batch
+from safemargin.policies.observations import arrays_of
 
 WIDENED_BY = 64
 """The number of random observations on which larger batches must prove to give the same bits."""
@@ -148,7 +149,7 @@ def checked_fixed_batch(fixed_batch: int | None) -> int | None:
 
 def batch_size(observations: Observations) -> int:
     """Return the number of observations in a batch."""
-    array = next(iter(observations.values())) if isinstance(observations, dict) else observations
+    array = arrays_of(observations)[0]
     if np.ndim(array) == 0:
         raise PolicyFault("observations come in batches: expected [batch, ...], got one number")
     return len(array)

@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import PolicyFault, errors_as
+from safemargin.policies.action_spaces import lacking, scored_actions
+from safemargin.policies.observations import batch_of
 
 if TYPE_CHECKING:
-    from safemargin.policies.base import Observations, Policy, ScoreKind
+    from safemargin.policies.base import Policy, ScoreKind
+    from safemargin.policies.observations import Observations
 
 SHAPES: dict[str, str] = {
     "q": "[batch, actions]",
@@ -60,12 +63,10 @@ def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Obs
     own.seed(seed)
     samples = [own.sample() for _ in range(batch)]
     try:
-        if isinstance(own, gym.spaces.Dict):
-            return {key: np.stack([sample[key] for sample in samples]) for key in own.spaces}
-        return np.stack([np.asarray(sample) for sample in samples])
+        return batch_of(samples)
     except ValueError as error:
         raise PolicyFault(
-            f"observations of {space} do not form an array; flatten them "
+            f"observations of {space} form no array; flatten them "
             "(gymnasium.wrappers.FlattenObservation)"
         ) from error
 
@@ -100,16 +101,15 @@ def check_observation_space(
 def check_action_space(policy: Policy, space: gym.Space[Any], scored: int | None = None) -> None:
     """Compare an environment's actions with the policy's kind and number of scores."""
     name = f"policy {policy.description}"
-    discrete = policy.kind in ("q", "logits")
-    if not isinstance(space, gym.spaces.Discrete if discrete else gym.spaces.Box):
+    if (needed := lacking(policy.kind, space)) is not None:
         raise PolicyFault(
-            f"{name}: {policy.kind} scores need a {'Discrete' if discrete else 'Box'} action "
-            f"space, got {_shape_text(space)} from the environment"
+            f"{name}: {policy.kind} scores need {needed}, got {_shape_text(space)} from the "
+            "environment"
         )
-    sized: Any = space
-    found = int(sized.n if discrete else np.prod(sized.shape))
+    found = scored_actions(policy.kind, space)
     if scored not in (None, found):
-        wanted = "actions, one for each score" if discrete else "action dimensions"
+        chosen = policy.kind in ("q", "logits")
+        wanted = "actions, one for each score" if chosen else "action dimensions"
         raise PolicyFault(f"{name}: expected an environment with {scored} {wanted}, got {found}")
 
 
@@ -133,4 +133,6 @@ def _shape_text(space: gym.Space[Any]) -> str:
         return f"Box of shape {list(space.shape)}"
     if isinstance(space, gym.spaces.Dict):
         return "Dict of " + ", ".join(space.spaces)
+    if isinstance(space, gym.spaces.Tuple):
+        return f"Tuple of {len(space.spaces)} parts"
     return str(space)

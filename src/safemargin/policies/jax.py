@@ -45,8 +45,12 @@ class JaxPolicy(BatchedPolicy):
         self.uses_mask = uses_mask
         parts = (function, jax.tree.leaves(self.params), self.initial)
         self.identity = identity or function_identity(_called_with(*parts))
-        self.fixed_batch = tile()
         self._compiled: Any = None
+
+    @property
+    def fixed_batch(self) -> int:  # type: ignore[override]
+        """The observations that are always scored at once; see `tile`."""
+        return tile()
 
     def apply(self, params: Any, observations: Any, memory: Any) -> tuple[Any, Any]:
         """Return (scores, memory) of a tile; for use inside programs.
@@ -87,11 +91,7 @@ class JaxPolicy(BatchedPolicy):
         return Features(scores, after, hidden)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": None, "fixed_batch": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.fixed_batch = tile()
+        return {**self.__dict__, "_compiled": None}
 
 
 def _called_with(function: Any, params: Any, initial: Any) -> Any:

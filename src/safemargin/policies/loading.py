@@ -61,7 +61,9 @@ def normalized(policy: Any, statistics: Any) -> Any:
     return policy
 
 
-LOADERS: Mapping[str, str] = {}
+LOADERS: Mapping[str, str] = {
+    "rl-zoo": "safemargin.policies.rl_zoo:load_rl_zoo",
+}
 """'SCHEME:REST' names the policy that this function makes of REST and the options."""
 
 
@@ -121,6 +123,8 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
 
         if is_sb3_model(source):
             return Sb3Policy(source, description=description, **options)
+    if "jax" in sys.modules and (made := _from_jax(source, description, options)) is not None:
+        return made
     if not callable(source):  # a torch module is
         raise InvalidInput(
             f"policy {description or repr(source)}: expected a Policy, a torch module, a "
@@ -136,6 +140,22 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
     from safemargin.policies.function import FunctionPolicy
 
     return FunctionPolicy(source, description=description, **options)
+
+
+def _from_jax(source: Any, description: str | None, options: dict[str, Any]) -> Policy | None:
+    """Return the policy that something of JAX stands for; None if it is nothing of JAX."""
+    from safemargin.policies import jax_loading
+
+    name = description or str(getattr(source, "__qualname__", type(source).__qualname__))
+    if jax_loading.wants_params(source):
+        raise jax_loading.refuse_without_params(name)
+    if not jax_loading.is_jax(source):
+        return None
+    _refuse_statistics(name, options)
+    kind = _required_kind(jax_loading.kind_of(source), description, options["kind"])
+    return jax_loading.jax_policy(
+        source, kind=kind, description=description, identity=options["identity"]
+    )
 
 
 def _refuse_statistics(name: str, options: dict[str, Any]) -> None:

@@ -17,7 +17,6 @@ from safemargin.policies.identity import weights_identity
 from safemargin.policies.loading import NO_STATISTICS
 
 try:
-    from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 except ImportError as error:
     raise MissingExtra("a Stable-Baselines3 model", extra="sb3") from error
@@ -66,16 +65,19 @@ class Normalisation:
         return weights_identity([of_weights, constants], arrays)
 
 
-def load_normalisation(path: Path, model: BaseAlgorithm, description: str) -> Normalisation:
-    """Load a model's statistics from a file that `VecNormalize.save` wrote (this unpickles it)."""
+def load_normalisation(path: Path, spaces: Any, description: str) -> Normalisation:
+    """Load statistics from a file that `VecNormalize.save` wrote (this unpickles it).
+
+    `spaces` is the model or the environment whose observations they normalise.
+    """
     if not path.is_file():
         raise InvalidInput(f"policy {description}: there is no statistics file {path}")
     failure = (
         f"policy {description}: {path} cannot be used as the VecNormalize statistics of a "
-        f"policy that takes {model.observation_space}:"
+        f"policy that takes {spaces.observation_space}:"
     )
     with errors_as(InvalidInput, failure):
-        statistics = VecNormalize.load(str(path), DummyVecEnv([lambda: _OnlySpaces(model)]))
+        statistics = VecNormalize.load(str(path), DummyVecEnv([lambda: _OnlySpaces(spaces)]))
     if not isinstance(statistics, VecNormalize):
         raise InvalidInput(
             f"policy {description}: {path} holds a {type(statistics).__name__}, not the statistics "
@@ -99,6 +101,6 @@ def refuse_forgotten(path: Path) -> None:
 class _OnlySpaces(gym.Env[Any, Any]):
     """An environment that VecNormalize compares its shapes with, and that nobody runs."""
 
-    def __init__(self, model: BaseAlgorithm) -> None:
-        self.observation_space: gym.Space[Any] = model.observation_space
-        self.action_space: gym.Space[Any] = model.action_space
+    def __init__(self, spaces: Any) -> None:
+        self.observation_space: gym.Space[Any] = spaces.observation_space
+        self.action_space: gym.Space[Any] = spaces.action_space

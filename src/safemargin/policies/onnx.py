@@ -62,27 +62,27 @@ class OnnxPolicy(BatchedPolicy):
     ) -> None:
         path = Path(path)
         try:
-            self._model = path.read_bytes()
+            self.model = path.read_bytes()
         except OSError as error:
             raise InvalidInput(
                 f"policy {path}: the file cannot be read ({error.strerror})"
             ) from error
-        self._external = _external_files(path, self._model)
+        self.external = _external_files(path, self.model)
         self._path = path.resolve()
         self.description = description or str(path)
         self.identity = identity or file_identity(
-            [self._model, *(file.read_bytes() for file in self._external)]
+            [self.model, *(file.read_bytes() for file in self.external)]
         )
         self._open()
         self._read_inputs()
-        self.kind, self._outputs = self._choose_outputs(kind)
+        self.kind, self.outputs = self._choose_outputs(kind)
         outputs = [each.name for each in self._session.get_outputs()]
         self._value_name = next((name for name in outputs if name.lower() in VALUE_NAMES), None)
         # A graph made for one batch size accepts no other.
-        self.fixed_batch = self._static_batch or checked_fixed_batch(fixed_batch)
+        self.fixed_batch = self.static_batch or checked_fixed_batch(fixed_batch)
 
     def _open(self) -> None:
-        model: str | bytes = str(self._path) if self._external else self._model
+        model: str | bytes = str(self._path) if self.external else self.model
         self._session = self._session_of(model)
         self._with_hidden: Any = None
         """The same graph with its last hidden layer as an output; opened when first asked for."""
@@ -106,9 +106,9 @@ class OnnxPolicy(BatchedPolicy):
     def _read_inputs(self) -> None:
         """Sort the graph's inputs into observations and memory."""
         outputs = {output.name for output in self._session.get_outputs()}
-        self._memory: dict[str, npt.NDArray[Any]] = {}  # name → zeros [1, ...]
-        self._inputs: dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]] = {}
-        self._static_batch: int | None = None
+        self.memory: dict[str, npt.NDArray[Any]] = {}  # name → zeros [1, ...]
+        self.inputs: dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]] = {}
+        self.static_batch: int | None = None
         for each in self._session.get_inputs():
             if each.name + MEMORY_SUFFIX in outputs:
                 if not all(isinstance(size, int) for size in each.shape[1:]):
@@ -117,7 +117,7 @@ class OnnxPolicy(BatchedPolicy):
                         f"sizes after its batch axis, got {each.shape[1:]}"
                     )
                 dtype = DTYPES.get(each.type, np.float32)
-                self._memory[each.name] = np.zeros((1, *each.shape[1:]), dtype)
+                self.memory[each.name] = np.zeros((1, *each.shape[1:]), dtype)
                 continue
             if each.type not in DTYPES or not each.shape:
                 raise InvalidInput(
@@ -125,14 +125,14 @@ class OnnxPolicy(BatchedPolicy):
                     f"numbers [batch, ...], got {each.type} of shape {each.shape}"
                 )
             sizes = [size if isinstance(size, int) and size > 0 else None for size in each.shape]
-            self._static_batch = self._static_batch or sizes[0]
-            self._inputs[each.name] = tuple(sizes[1:]), np.dtype(DTYPES[each.type])
-        if not self._inputs:
+            self.static_batch = self.static_batch or sizes[0]
+            self.inputs[each.name] = tuple(sizes[1:]), np.dtype(DTYPES[each.type])
+        if not self.inputs:
             raise InvalidInput(f"policy {self.description}: the graph takes no observations")
 
     def _choose_outputs(self, kind: ScoreKind | None) -> tuple[ScoreKind, list[str]]:
         """Return what the scores mean, and which outputs hold them."""
-        memory = {name + MEMORY_SUFFIX for name in self._memory}
+        memory = {name + MEMORY_SUFFIX for name in self.memory}
         names = [each.name for each in self._session.get_outputs() if each.name not in memory]
         known = {name: OUTPUT_NAMES[name.lower()] for name in names if name.lower() in OUTPUT_NAMES}
         text = self._session.get_modelmeta().custom_metadata_map.get(KIND_KEY)
@@ -161,18 +161,18 @@ class OnnxPolicy(BatchedPolicy):
         return kind, chosen
 
     def initial_memory(self, batch: int) -> Memory:
-        return tuple(np.repeat(start, batch, axis=0) for start in self._memory.values()) or None
+        return tuple(np.repeat(start, batch, axis=0) for start in self.memory.values()) or None
 
     @cached_property
     def hidden_names(self) -> list[str]:
         """The tensors before the last layer; none where weights lie in files beside the graph."""
-        return [] if self._external else hidden_tensors(self._model, self._outputs)
+        return [] if self.external else hidden_tensors(self.model, self.outputs)
 
     def evaluate_features(self, observations: Observations, memory: Memory) -> Features:
         if not self.hidden_names and self._value_name is None:
             return super().evaluate_features(observations, memory)
         if self._with_hidden is None:
-            self._with_hidden = self._session_of(with_outputs(self._model, self.hidden_names))
+            self._with_hidden = self._session_of(with_outputs(self.model, self.hidden_names))
         value = [] if self._value_name is None else [self._value_name]
         extra = [*self.hidden_names, *value]
         scores, after, found = self._run(self._with_hidden, observations, memory, extra)
@@ -196,11 +196,11 @@ class OnnxPolicy(BatchedPolicy):
         parts = self._by_input(observations)
         feed = {
             name: np.ascontiguousarray(parts[name], dtype=dtype)
-            for name, (_, dtype) in self._inputs.items()
+            for name, (_, dtype) in self.inputs.items()
         }
         if memory is not None:
-            feed.update(zip(self._memory, memory, strict=True))
-        wanted = [*self._outputs, *(name + MEMORY_SUFFIX for name in self._memory)]
+            feed.update(zip(self.memory, memory, strict=True))
+        wanted = [*self.outputs, *(name + MEMORY_SUFFIX for name in self.memory)]
         try:
             results = session.run([*wanted, *extra], feed)
         except Exception as error:
@@ -208,8 +208,8 @@ class OnnxPolicy(BatchedPolicy):
                 f"policy {self.description}: onnxruntime could not score observations of shape "
                 f"{[list(array.shape) for array in feed.values()]}: {describe_error(error)}"
             ) from error
-        scores = results[: len(self._outputs)]
-        after = tuple(results[len(self._outputs) : len(wanted)]) if self._memory else None
+        scores = results[: len(self.outputs)]
+        after = tuple(results[len(self.outputs) : len(wanted)]) if self.memory else None
         if len(scores) == 2:
             mean, log_std = scores
             both = np.stack([mean, np.broadcast_to(log_std, mean.shape)], axis=1)
@@ -217,24 +217,28 @@ class OnnxPolicy(BatchedPolicy):
         return scores[0], after, results[len(wanted) :]
 
     def widen(self, space: gym.Space[Any], rows: int) -> int:
-        return 1 if self._static_batch else super().widen(space, rows)
+        return 1 if self.static_batch else super().widen(space, rows)
 
     def check(self, env: gym.Env[Any, Any]) -> None:
         space = env.observation_space
-        if not isinstance(space, gym.spaces.Dict) and len(self._inputs) > 1:
+        in_parts = isinstance(space, gym.spaces.Tuple) and len(space) == len(self.inputs)
+        if not isinstance(space, gym.spaces.Dict) and not in_parts and len(self.inputs) > 1:
             raise PolicyFault(
                 f"policy {self.description}: expected Dict observations with "
-                f"{', '.join(self._inputs)}, got {space} from the environment"
+                f"{', '.join(self.inputs)} (or a Tuple of as many, in this order), got {space} "
+                "from the environment"
             )
         parts = self._by_input(space)
-        for name, (shape, dtype) in self._inputs.items():
+        for name, (shape, dtype) in self.inputs.items():
             check_observation_space(self.description, parts[name], shape=shape, dtype=dtype)
         check_by_probe(self, env)
 
     def _by_input(self, given: Any) -> Mapping[str, Any]:
         """Return observations, or their space, by the names of the inputs that take them."""
-        parts = given if isinstance(given, Mapping) else dict.fromkeys(self._inputs, given)
-        for name in self._inputs:
+        if isinstance(given, tuple | gym.spaces.Tuple) and len(given) == len(self.inputs):
+            return dict(zip(self.inputs, given, strict=True))
+        parts = given if isinstance(given, Mapping) else dict.fromkeys(self.inputs, given)
+        for name in self.inputs:
             if name not in parts:
                 raise PolicyFault(
                     f"policy {self.description}: expected an observation {name!r}, "

@@ -6,14 +6,15 @@ their operators, inputs and outputs, and the names of its weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from safemargin.policies.onnx_messages import fields, message
 
 GRAPH = 7  # of a model
 NODE, INITIALIZER, INPUT, OUTPUT = 1, 5, 11, 12  # of a graph
 NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR = 1, 2, 4
 NAME = {INITIALIZER: 8, INPUT: 1, OUTPUT: 1}
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 LINEAR = {"Gemm", "MatMul", "FusedGemm", "MatMulInteger", "QGemm"}
 
@@ -33,7 +34,7 @@ def hidden_tensors(model: bytes, outputs: Sequence[str]) -> list[str]:
     nodes: list[_Node] = []
     constants: set[str] = set()
     observed: set[str] = set()
-    for field, value in _fields(_graph(model)):
+    for field, value in fields(_graph(model)):
         if field == NODE:
             nodes.append(_node(value))
         elif field == INITIALIZER:
@@ -69,8 +70,8 @@ def with_outputs(model: bytes, names: Sequence[str]) -> bytes:
     A second message for the field `graph` is merged into the first, and lists are joined: that is
     how protocol buffers are defined.
     """
-    added = b"".join(_message(OUTPUT, _message(NAME[OUTPUT], name.encode())) for name in names)
-    return model + _message(GRAPH, added)
+    added = b"".join(message(OUTPUT, message(NAME[OUTPUT], name.encode())) for name in names)
+    return model + message(GRAPH, added)
 
 
 def _only_reshaped(
@@ -91,12 +92,12 @@ def _only_reshaped(
 
 
 def _graph(model: bytes) -> bytes:
-    return b"".join(value for field, value in _fields(model) if field == GRAPH)
+    return b"".join(value for field, value in fields(model) if field == GRAPH)
 
 
-def _node(message: bytes) -> _Node:
+def _node(content: bytes) -> _Node:
     inputs, outputs, operator = [], [], ""
-    for field, value in _fields(message):
+    for field, value in fields(content):
         if field == NODE_INPUT:
             inputs.append(value.decode())
         elif field == NODE_OUTPUT:
@@ -106,47 +107,5 @@ def _node(message: bytes) -> _Node:
     return _Node(operator, tuple(inputs), tuple(outputs))
 
 
-def _name(message: bytes, kind: int) -> str:
-    return next((value.decode() for field, value in _fields(message) if field == NAME[kind]), "")
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and content of every field that holds bytes, and skip the others."""
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        field, wire = tag >> 3, tag & 7
-        if wire == VARINT:
-            _, position = _varint(message, position)
-        elif wire == FIXED64:
-            position += 8
-        elif wire == FIXED32:
-            position += 4
-        elif wire == BYTES:
-            size, position = _varint(message, position)
-            yield field, message[position : position + size]
-            position += size
-        else:
-            raise ValueError(f"wire type {wire} is not used in ONNX files")
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if not byte & 0x80:
-            return value, position
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return _as_varint(field << 3 | BYTES) + _as_varint(len(content)) + content
-
-
-def _as_varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
+def _name(content: bytes, kind: int) -> str:
+    return next((value.decode() for field, value in fields(content) if field == NAME[kind]), "")

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, did_you_mean, errors_as
+from safemargin.policies.action_spaces import joint_logits, parts_of
 from safemargin.policies.base import (
     Features,
     Memory,
@@ -137,6 +138,7 @@ class Sb3Policy(BatchedPolicy):
             if isinstance(normalize, str | Path):
                 self.description += f", normalised with {Path(normalize).name}"
         self.trained_returns = _trained_returns(model)
+        self.exploration = float(getattr(model, "exploration_rate", 0.0))
 
     def _find_normalisation(self, model: BaseAlgorithm, given: Any) -> Normalisation | None:
         """Return what normalises the observations, None where nothing does."""
@@ -174,13 +176,13 @@ class Sb3Policy(BatchedPolicy):
                 f"policy {self.description}: {self.algorithm} models are not supported; "
                 f"supported: {', '.join(name for _, name in ALGORITHMS.values())}"
             )
-        if isinstance(space, gym.spaces.Discrete):
+        if parts_of(space):
             return "logits"
         if isinstance(space, gym.spaces.Box) and not self.policy.squash_output:
             return "gaussian"
         raise InvalidInput(
-            f"policy {self.description}: expected a model with Discrete or (unsquashed) Box "
-            f"actions, got {space}"
+            f"policy {self.description}: expected a model with Discrete, MultiDiscrete, "
+            f"MultiBinary or (unsquashed) Box actions, got {space}"
         )
 
     def initial_memory(self, batch: int) -> Memory:
@@ -223,9 +225,10 @@ class Sb3Policy(BatchedPolicy):
             if self.recurrent:
                 distribution, memory = self._recurrent_distribution(inputs, memory)
             else:
-                distribution = self.policy.get_distribution(inputs).distribution
+                distribution = self.policy.get_distribution(inputs)
             if self.kind == "logits":
-                return distribution.logits.cpu().numpy(), memory
+                return _logits(distribution), memory
+            distribution = distribution.distribution
             gaussian = torch.stack([distribution.mean, distribution.stddev.log()], dim=1)
             return gaussian.cpu().numpy(), memory
 
@@ -237,7 +240,7 @@ class Sb3Policy(BatchedPolicy):
         # The memory of a new episode is zero already, so no row is marked as a start.
         starts = torch.zeros(len(memory[0]))
         distribution, after = self.policy.get_distribution(inputs, states, starts)
-        return distribution.distribution, tuple(
+        return distribution, tuple(
             state.transpose(0, 1).contiguous().cpu().numpy() for state in after
         )
 
@@ -304,6 +307,20 @@ def _copy_of_policy(model: BaseAlgorithm) -> Any:
     policy.to("cpu")
     policy.set_training_mode(False)
     return policy
+
+
+def _logits(chosen: Any) -> npt.NDArray[np.float32]:
+    """Return the logits of all actions, from the library's distribution over one or several."""
+    several = getattr(chosen, "distributions", None)  # MaskablePPO, of several parts
+    if several is None:
+        several = chosen.distribution
+    if isinstance(several, torch.distributions.Bernoulli):  # of each bit: that of 1, where 0 has 0
+        columns = several.logits.cpu().numpy().T
+        return joint_logits([np.stack([0 * one, one], axis=1) for one in columns])
+    if isinstance(several, torch.distributions.Categorical):
+        return np.asarray(several.logits.cpu().numpy())
+    parts = [one.logits.cpu().numpy() for one in several]
+    return parts[0] if len(parts) == 1 else joint_logits(parts)
 
 
 def _trained_returns(model: BaseAlgorithm) -> tuple[float, ...]:

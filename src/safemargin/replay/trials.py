@@ -83,24 +83,24 @@ class TrialPlayer:
         if streams.environment is not None:
             simulator.reseed(streams.environment)
         memory = point.memory
-        rewards: list[float] = []
+        gained: list[tuple[float, ...]] = []
         pictures = list(self._first)
-        while not simulator.ended and len(rewards) < settings.horizon and not stop():
+        while not simulator.ended and len(gained) < settings.horizon and not stop():
             rows, (memory,) = runner.scores([simulator.observation], [memory])
-            if len(rewards) < len(uniforms):
+            if len(gained) < len(uniforms):
                 history.observation, history.mask = simulator.observation, simulator.mask
-                uniform = uniforms[len(rewards)]
+                uniform = uniforms[len(gained)]
                 action = runner.err(mistakes, uniform, history, rows[0], streams.policy)
             else:
                 action = runner.choose(rows[0], streams.policy, simulator.mask)
-            rewards.append(runner.signal.value(simulator.step(action), simulator))
+            gained.append(runner.gained(simulator.step(action)))
             pictures += self._look()
         return PlayedTrial(
             number=number,
-            random_steps=min(len(uniforms), len(rewards)),
-            rewards=np.array(rewards),
+            random_steps=min(len(uniforms), len(gained)),
+            rewards=np.array([first for first, *_ in gained]),
             pictures=tuple(pictures),
-            discounted=runner.discounted(rewards),
+            discounted=runner.returns(gained)[0],
         )
 
     def close(self) -> None:

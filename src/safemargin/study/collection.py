@@ -8,7 +8,7 @@ more moments later extends a study; it never changes what is in it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,32 +18,42 @@ from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.engines import Engine
 from safemargin.environments.doctor.diagnosis import corrected
 from safemargin.errors import DiagnosisWrong, InvalidInput
-from safemargin.study.passes import Episodes, in_turn, measure_moments, run_games, select_moments
+from safemargin.study.passes import (
+    Episodes,
+    Pair,
+    in_turn,
+    measure_pairs,
+    run_games,
+    select_moments,
+)
 from safemargin.study.plays import FewPlays, count_plays, describe_plays
 from safemargin.study.provenance import keep_proof
 from safemargin.study.store import Store
 
 
 def collect(
-    store: Store,
+    stores: Sequence[Store],
     open_engine: Callable[[], AbstractContextManager[Engine]],
     *,
     natural: int,
     spread: int,
     progress: Progress,
 ) -> None:
-    """Collect until the store holds this many natural and spread moments, fully measured.
+    """Collect until a study holds this many natural and spread moments, fully measured.
 
-    If episodes or trials show that the study's diagnosis is wrong, it is corrected, all estimates
-    are dropped, and they are measured again by a new engine with the corrected diagnosis.
+    `stores` are its databases about the mistakes and losses to measure at each moment. If episodes
+    or trials show that the study's diagnosis is wrong, it is corrected, all estimates are dropped,
+    and they are measured again by a new engine with the corrected diagnosis.
     """
     wanted: dict[Phase, int] = {"natural": natural, "spread": spread}
+    store = stores[0]
     while True:
         try:
             with open_engine() as engine:
                 keep_proof(store, engine.proof())
-                store.set_meta("target", {**wanted, "workers": engine.workers})
-                _collect(store, engine, wanted, progress)
+                for each in stores:
+                    each.set_meta("target", {**wanted, "workers": engine.workers})
+                _collect(stores, engine, wanted, progress)
             return
         except DiagnosisWrong as wrong:
             diagnosis = corrected(store.meta("diagnosis"), wrong)
@@ -52,11 +62,14 @@ def collect(
             warnings.warn(f"the study in {store.folder}: {text}", DiagnosisCorrected, stacklevel=3)
 
 
-def _collect(store: Store, engine: Engine, wanted: dict[Phase, int], progress: Progress) -> None:
+def _collect(
+    stores: Sequence[Store], engine: Engine, wanted: dict[Phase, int], progress: Progress
+) -> None:
     """Go through the three passes; DiagnosisWrong if they show it.
 
     What there is by then, and so the error, does not depend on the engine.
     """
+    store = stores[0]
     chosen = _run_episodes(store, engine, wanted, progress)
     kept = store.episode_outlines()
     refuse_draws((key for key in store.drew() if key in kept), store.meta("diagnosis"))
@@ -66,7 +79,7 @@ def _collect(store: Store, engine: Engine, wanted: dict[Phase, int], progress: P
     few_plays = describe_plays(count_plays(store), len(store.moments()))
     if few_plays:  # now, before hours are spent on them
         warnings.warn(few_plays, FewPlays, stacklevel=4)
-    _measure(store, engine, chosen, progress)
+    _measure(stores, engine, chosen, progress)
 
 
 def check_collect(natural: int, spread: int, workers: int | None) -> None:
@@ -122,23 +135,46 @@ def refuse_draws(drew: Iterable[EpisodeKey], diagnosis: Mapping[str, Any]) -> No
 
 
 def _measure(
-    store: Store, engine: Engine, chosen: dict[Phase, list[EpisodeKey]], progress: Progress
+    stores: Sequence[Store],
+    engine: Engine,
+    chosen: dict[Phase, list[EpisodeKey]],
+    progress: Progress,
 ) -> None:
-    """Measure the criticality of every chosen moment for every n."""
-    n_values = store.settings().n_values
+    """Measure the criticality of every chosen moment for every n, mistake and loss."""
+    store, by_pair = stores[0], {_pair(store): store for store in stores}
     keys = {key for phase in PHASES for key in chosen[phase]}
     moments = [moment for moment in store.moments() if moment.episode in keys]
-    finished = store.estimated()
-    todo: list[tuple[Moment, tuple[int, ...]]] = []
+    n_values = store.settings().n_values
+    finished = {pair: of.estimated() for pair, of in by_pair.items()}
+    todo: list[tuple[Moment, tuple[int, ...], tuple[Pair, ...]]] = []
     # Natural and spread moments in turn, so that a study cut short holds both.
     for moment in in_turn(*([one for one in moments if one.episode.phase == p] for p in PHASES)):
-        left = tuple(n for n in n_values if (moment.episode, n) not in finished)
-        if left:
-            todo.append((moment, left))
-    total = len(moments) * len(n_values)
-    progress.stage("criticality", total=total, done=total - sum(len(left) for _, left in todo))
-    for moment, measurement, seconds in measure_moments(
+        todo += _left(moment, n_values, finished)
+    total = len(moments) * len(n_values) * len(stores)
+    left = sum(len(of_moment) * len(pairs) for _, of_moment, pairs in todo)
+    progress.stage("criticality", total=total, done=total - left)
+    if len(stores) == 1:
+        todo = [(moment, of_moment, ()) for moment, of_moment, _ in todo]
+    for moment, pair, measurement, seconds in measure_pairs(
         engine, store, todo, keep_features=store.add_features
     ):
-        store.add_measurement(moment, measurement, seconds=seconds)
+        by_pair[pair or _pair(store)].add_measurement(moment, measurement, seconds=seconds)
         progress.advance(measurement.steps)
+
+
+def _pair(store: Store) -> Pair:
+    settings = store.settings()
+    return settings.perturb, settings.signal
+
+
+def _left(
+    moment: Moment, n_values: Sequence[int], finished: Mapping[Pair, Set[tuple[EpisodeKey, int]]]
+) -> Iterator[tuple[Moment, tuple[int, ...], tuple[Pair, ...]]]:
+    """Yield what is left to measure at a moment; signals that lack the same n share the trials."""
+    together: dict[tuple[str, tuple[int, ...]], list[Pair]] = {}
+    for pair, done in finished.items():
+        left = tuple(n for n in n_values if (moment.episode, n) not in done)
+        if left:
+            together.setdefault((pair[0], left), []).append(pair)
+    for (_, left), pairs in together.items():
+        yield moment, left, tuple(pairs)

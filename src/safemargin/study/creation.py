@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from safemargin.core.measured import RANDOM, parse_perturbation
+from safemargin.core.measured import RANDOM, parse_perturbation, without_folder
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
@@ -23,6 +24,7 @@ from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
 from safemargin.policies.actions import RandomActions
 from safemargin.policies.base import Policy, ScoreKind
+from safemargin.policies.loading import FORMS
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
 from safemargin.study.provenance import (
     describe_environment,
@@ -31,8 +33,36 @@ from safemargin.study.provenance import (
     refuse_other_perturbation,
     source_text,
 )
-from safemargin.study.signing import SIGNATURE, signature
-from safemargin.study.store import Store
+from safemargin.study.signing import SIGNATURE, kept_signed, signature
+from safemargin.study.store import DATABASE, Store
+
+
+def make_store(
+    folder: Path,
+    spec: EnvironmentSpec,
+    policy: Policy,
+    given_policy: Any,
+    settings: Settings,
+    proxies: Sequence[Proxy | str],
+    *,
+    way: Way | None,
+    progress: Progress | None,
+) -> tuple[Store, dict[str, Any]]:
+    """Make the database of a study, or open the one that is there; return its entries, too.
+
+    `given_policy` is what the user named the policy by.
+    """
+    entries = study_entries(
+        spec,
+        policy,
+        given_policy,
+        with_full_path(settings),
+        proxies,
+        diagnose=not (folder / DATABASE).exists(),
+        way=way,
+        progress=progress,
+    )
+    return new_or_same_store(folder, entries), entries
 
 
 def study_entries(
@@ -78,6 +108,38 @@ def study_entries(
     } | ({"perturbation": {"identity": mistakes.identity}} if mistakes.identity else {})
 
 
+def policy_for(spec: EnvironmentSpec, policy: Any) -> Any:
+    """Return the policy that was given, or the one that the environment comes with."""
+    found = spec.own_policy if policy is None else policy
+    if found is None:
+        raise InvalidInput(
+            f"environment {spec.name!r} does not come with a policy, as 'rl-zoo:FOLDER' does; name "
+            f"one, after the environment: {FORMS}"
+        )
+    return found
+
+
+def settings_for(policy: Policy | None, settings: Settings | Mapping[str, Any] | None) -> Settings:
+    """Return settings in which the policy acts as its library has it, unless they say otherwise."""
+    own = None if policy is None else policy.usual_choice
+    usual, epsilon = own or "greedy", 0.0 if policy is None else policy.usual_epsilon
+    if isinstance(settings, Settings):
+        chosen = settings
+    else:
+        given = {"action_choice": usual, **(settings or {})}
+        if given["action_choice"] == usual == "epsilon-greedy":
+            given["epsilon"] = given.get("epsilon") or epsilon
+        chosen = Settings.from_mapping(given)
+    if policy is not None and own not in (None, chosen.action_choice):
+        warnings.warn(
+            f"policy {policy.description}: acts {chosen.action_choice} here, where its own "
+            f"library's evaluation has it act {usual}; its results will differ",
+            UnlikeTraining,
+            stacklevel=3,
+        )
+    return chosen
+
+
 def with_full_path(settings: Settings) -> Settings:
     """Return settings whose perturbation names its file by the full path."""
     written = parse_perturbation(settings.perturb)
@@ -109,10 +171,103 @@ def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
     try:
         return Store.create(folder, {**entries, SIGNATURE: signature(entries)})
     except StudyExists:  # perhaps made by another process just now
+        settings = entries["settings"]
+        identity = entries.get("perturbation", {}).get("identity")
+        wanted = settings["perturb"], settings["signal"]
         store = Store.open(folder)
-        refuse_mixing(store, entries)
-        refuse_other_perturbation(store, entries.get("perturbation", {}).get("identity"))
+        try:
+            first = dict(zip(("perturb", "signal"), store.measured_pairs()[0], strict=True))
+            refuse_mixing(store, {**entries, "settings": {**settings, **first}})
+            if wanted not in store.measured_pairs():
+                _refuse_random(store, wanted[0])
+                with kept_signed(store):
+                    store.add_pair(*wanted, identity)
+            about = store.measured_pairs().index(wanted)
+        except BaseException:
+            store.close()
+            raise
+        if about:
+            store.close()
+            store = Store.open(folder, about)
+        refuse_other_perturbation(store, identity)
         return store
+
+
+def measured_in(folder: Path) -> list[tuple[str, str]]:
+    """Return the perturbations and signals of the study in a folder; empty if there is none."""
+    if not (folder / DATABASE).exists():
+        return []
+    with contextlib.closing(Store.open(folder)) as store:
+        return store.measured_pairs()
+
+
+def with_more(
+    store: Store, more: Iterable[tuple[str, str]], spec: EnvironmentSpec
+) -> list[contextlib.closing[Store]]:
+    """Have a study measure other mistakes and losses, too; return its databases about them.
+
+    Nothing is added if one of them makes no sense here.
+    """
+    settings, found = store.settings(), dict[tuple[str, str], Perturbation | None]()
+    for perturb, signal in more:
+        given = with_full_path(replace(settings, perturb=perturb, signal=signal))
+        pair = given.perturb, given.signal
+        if pair != (settings.perturb, settings.signal) and pair not in found:
+            known = pair in store.measured_pairs()
+            found[pair] = None if known else _perturbation(spec, given)
+            _refuse_random(store, perturb)
+    with kept_signed(store):
+        for pair, perturbation in found.items():
+            if perturbation is not None:
+                store.add_pair(*pair, perturbation.identity)
+    return [contextlib.closing(open_about(store.folder, *pair)) for pair in found]
+
+
+def open_about(folder: Path, perturb: str | None = None, signal: str | None = None) -> Store:
+    """Open a study about mistakes and a loss; InvalidInput if it does not measure them.
+
+    What is not named is as in the first of them, or the only one there is.
+    """
+    store = Store.open(folder)
+    pairs = store.measured_pairs()
+    fitting = [
+        pair
+        for pair in pairs
+        if perturb in (None, pair[0], without_folder(pair[0])) and signal in (None, pair[1])
+    ]
+    first = [
+        pair
+        for pair in fitting
+        if (perturb is not None or pair[0] == pairs[0][0])
+        and (signal is not None or pair[1] == pairs[0][1])
+    ]
+    chosen = first or fitting
+    if len(chosen) == 1 and chosen[0] == pairs[0]:
+        return store
+    store.close()
+    if len(chosen) != 1:
+        asked = " and ".join(
+            f"{name} {text!r}"
+            for name, text in (("perturb", perturb), ("signal", signal))
+            if text is not None
+        )
+        known = "; ".join(
+            f"perturb {without_folder(one)!r} with signal {other!r}" for one, other in pairs
+        )
+        what = "measures several things with" if chosen else "does not measure"
+        raise InvalidInput(
+            f"the study in {folder} {what} {asked}; it measures {known}"
+            + ("" if chosen else "; `safemargin collect` with --perturb and --signal adds more")
+        )
+    return Store.open(folder, pairs.index(chosen[0]))
+
+
+def _refuse_random(store: Store, perturb: str) -> None:
+    """Raise InvalidInput for a search of the worst sequence in a study where luck counts."""
+    diagnosis = store.meta("diagnosis")
+    found = diagnosis["environment_deterministic"] and diagnosis["policy_deterministic"]
+    if parse_perturbation(perturb).kind == "worst" and not found:
+        raise InvalidInput(NOT_RANDOM.format(perturb=perturb))
 
 
 def _first_proxy(kind: ScoreKind, recorded: Sequence[Proxy]) -> str:

@@ -96,7 +96,7 @@ def collect_labels(store: Store, open_engine: OpenEngine, count: int, progress: 
     try:
         with labels.writing():
             collect(
-                labels,
+                [labels],
                 lambda: open_engine(labels),
                 natural=count,
                 spread=0,

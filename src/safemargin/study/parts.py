@@ -20,6 +20,7 @@ from safemargin.policies.base import Policy
 from safemargin.policies.proxies import Proxy, proxies_for
 from safemargin.study.provenance import (
     describe_environment,
+    first_signal,
     refuse_mixing,
     refuse_other_perturbation,
 )
@@ -63,7 +64,8 @@ class Parts:
             code += code_named(policy=self.store.meta("policy")["source"])
         if policy and self.extra_proxies is None:
             code += code_named(proxies=self.store.meta("extra_proxies"))
-        code += code_named(perturb=self.store.settings().perturb) if policy else []
+        for perturb, _ in self.store.measured_pairs() if policy else ():
+            code += [one for one in code_named(perturb=perturb) if one not in code]
         if code and not self.trust and not is_signed(self.store):
             raise UntrustedCode(
                 f"the study in {self.store.folder} would run {', '.join(code)}, and is not signed "
@@ -71,8 +73,11 @@ class Parts:
                 "Study.open(folder, trust=True))"
             )
 
-    def job(self, settings: Settings) -> Job:
-        """Return what a worker needs, made of parts that are proven to be those of the study."""
+    def job(self, settings: Settings, others: Sequence[Store] = ()) -> Job:
+        """Return what a worker needs, made of parts that are proven to be those of the study.
+
+        `others` are the study's databases about more mistakes and losses to measure.
+        """
         self.require_trust()
         environment, policy = self.environment_spec(), self._loaded_policy()
         if not self.proven:
@@ -99,14 +104,14 @@ class Parts:
                 policy=not diagnosis["policy_deterministic"],
             ),
             identity=self.store.meta("environment")["identity"],
-            perturbation=self._perturbation(settings),
+            perturbation=_perturbation(self.store, settings.perturb),
+            more={
+                (about.perturb, about.signal): _perturbation(store, about.perturb)
+                for store in others
+                for about in [store.settings()]
+            },
+            first_signal=first_signal(self.store),
         )
-
-    def _perturbation(self, settings: Settings) -> Perturbation:
-        """Load the perturbation; StudyMismatch if its file has changed."""
-        found = make_perturbation(settings.perturb)
-        refuse_other_perturbation(self.store, found.identity)
-        return found
 
     def _loaded_policy(self) -> Policy:
         if self.policy is None:
@@ -122,3 +127,10 @@ class Parts:
     def _stored_environment(self) -> EnvironmentSpec | None:
         text = self.store.meta("environment")["spec"]
         return None if text is None else EnvironmentSpec.from_json(text)
+
+
+def _perturbation(store: Store, text: str) -> Perturbation:
+    """Load a perturbation of a study; StudyMismatch if its file has changed."""
+    found = make_perturbation(text)
+    refuse_other_perturbation(store, found.identity)
+    return found

@@ -112,15 +112,31 @@ def select_moments(
     yield from select_spread(spread, proxy, settings)
 
 
+Pair = tuple[str, str]
+"""A perturbation and a signal, as written."""
+
+
 def measure_moments(
     engine: Engine,
     store: StoreReader,
     todo: Iterable[tuple[Moment, tuple[int, ...]]],
+) -> Iterator[tuple[Moment, Measurement, float]]:
+    """Measure moments, each for its n; yield each measurement and its worker seconds."""
+    asked = ((moment, n_values, ()) for moment, n_values in todo)
+    for moment, _, measurement, seconds in measure_pairs(engine, store, asked):
+        yield moment, measurement, seconds
+
+
+def measure_pairs(
+    engine: Engine,
+    store: StoreReader,
+    todo: Iterable[tuple[Moment, tuple[int, ...], tuple[Pair, ...]]],
     *,
     keep_features: Callable[[MomentFeatures], object] = lambda features: None,
-) -> Iterator[tuple[Moment, Measurement, float]]:
-    """Pass 3: measure moments, each for its n; yield each measurement and its worker seconds.
+) -> Iterator[tuple[Moment, Pair | None, Measurement, float]]:
+    """Pass 3: measure moments, each for its n and for signals that share the trials.
 
+    Yield each measurement, what it is about (None: the job's own) and its worker seconds.
     DiagnosisWrong if a moment shows it. No further one is started then, but those before it are
     finished: the error raised is that of the first such moment, however many workers there are.
     """
@@ -128,13 +144,13 @@ def measure_moments(
     wrong: dict[Moment, DiagnosisWrong] = {}
 
     def tasks() -> Iterator[MomentTask]:
-        for moment, n_values in todo:
+        for moment, n_values, about in todo:
             if wrong:
                 return
             started.append(moment)
             episode = moment.episode
             earlier = earlier_lives(store, episode)
-            yield MomentTask(store.episode(episode), moment, n_values, earlier)
+            yield MomentTask(store.episode(episode), moment, n_values, earlier, about)
 
     for piece in engine.run(tasks()):
         if isinstance(piece.result, list | EpisodeFeatures):
@@ -146,7 +162,7 @@ def measure_moments(
         if isinstance(found, DiagnosisWrong):
             wrong[moment] = found
         else:
-            yield moment, found, piece.seconds
+            yield moment, piece.about, found, piece.seconds
     if wrong:
         raise next(wrong[moment] for moment in started if moment in wrong)
 

@@ -17,7 +17,7 @@ from typing import Any
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Phase
 from safemargin.core.settings import Settings
-from safemargin.engines import EngineName, available_cores, check_engine
+from safemargin.engines import Device, EngineName, available_cores, check_engine
 from safemargin.environments import Way
 from safemargin.environments.doctor.diagnosis import corrected
 from safemargin.errors import DiagnosisWrong, InvalidInput, StudyError
@@ -70,7 +70,7 @@ class CostPlan:
 def plan_study(
     path: str | Path | None,
     env: str | MakeEnvironment,
-    policy: Any,
+    policy: Any = None,
     settings: Settings | Mapping[str, Any] | None = None,
     *,
     natural: int = 500,
@@ -83,6 +83,7 @@ def plan_study(
     engine: EngineName | None = None,
     address: str | None = None,
     gpus_per_worker: float = 0.0,
+    device: Device | None = None,
     moments: int | None = None,
     seconds: float = SECONDS,
     progress: Progress | None = None,
@@ -95,7 +96,7 @@ def plan_study(
     """
     check_collect(natural, spread, workers)
     options: dict[str, Any] = {"workers": workers, "address": address}
-    options["gpus_per_worker"] = gpus_per_worker
+    options |= {"gpus_per_worker": gpus_per_worker, "device": device}
     check_engine(engine, **options)
     workers = workers or available_cores()
     if moments is not None and moments < 2:

@@ -18,6 +18,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from safemargin.core.files import written_whole
+from safemargin.core.measured import RANDOM, USUAL, Measured
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
 from safemargin.core.text import readable
@@ -42,7 +43,6 @@ CURVES: dict[str, dict[str, Any]] = {
     name: {"color": "white", "linewidth": 1.5, "linestyle": style}
     for name, style in (("percentile", "solid"), ("mean", (0, (5, 2))), ("median", (0, (1, 1.3))))
 }
-CRITICALITY_LABEL = "true criticality: mean loss (discounted reward)"
 
 
 def study_figures(
@@ -52,7 +52,7 @@ def study_figures(
     densities = kde_info(tuples, confidence=margins.confidence, minimum_bandwidth=minimum_bandwidth)
     left_out = 0.05 if margins.method == "paper" else 0.0  # only the paper's method leaves any out
     figures = {
-        "densities": kde_figure(densities),
+        "densities": kde_figure(densities, margins.measured),
         "proxies": histogram_figure(histogram_info(tuples, drop_highest=left_out)),
     }
     if not margins.bound.looks_at_n:  # else there is no single proxy axis
@@ -60,7 +60,7 @@ def study_figures(
     return figures
 
 
-def kde_figure(info: KdeInfo) -> Figure:
+def kde_figure(info: KdeInfo, measured: Measured = USUAL) -> Figure:
     """Draw a grid of densities with contours, moments, and the mean, median and β curves."""
     count = len(info.panels)
     columns = {1: 1, 2: 2, 4: 2}.get(count, 3)
@@ -84,7 +84,8 @@ def kde_figure(info: KdeInfo) -> Figure:
     if count < len(info.n_values):
         title += f"\n{count} of {len(info.n_values)} values of n shown, evenly spaced"
     figure.suptitle(title, fontsize=11)
-    figure.supylabel(CRITICALITY_LABEL, fontsize=10)
+    after = "" if measured.perturb == RANDOM else f" after n {measured.mistakes}"
+    figure.supylabel(f"true criticality: mean loss{after} ({measured.unit})", fontsize=10)
     names = {"percentile": f"{percent(info.confidence)} percentile"}
     colours = matplotlib.colormaps[COLOURS]
     handles = [

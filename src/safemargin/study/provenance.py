@@ -12,8 +12,9 @@ from safemargin.core.settings import Settings
 from safemargin.engines.proof import Proof
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.errors import StudyMismatch
+from safemargin.policies.action_spaces import joint_actions
 from safemargin.policies.base import Policy
-from safemargin.policies.loading import NORMALIZED, normalized
+from safemargin.policies.loading import LOADERS, NORMALIZED, normalized
 from safemargin.policies.proxies import CRITIC_PROXIES
 from safemargin.study.store import Store
 
@@ -47,27 +48,34 @@ def source_text(given: str | Path) -> str:
         ("", left, colon + right),
         (left + colon, right, ""),
     ):
-        if path and Path(path).is_file():
-            return before + str(Path(path).resolve()) + after
+        folder = before[:-1] in LOADERS and Path(path).expanduser().is_dir()
+        if path and (folder or Path(path).is_file()):
+            return before + str(Path(path).expanduser().resolve()) + after
     return text
 
 
 def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any]:
     """Return the environment's entry in a study.
 
-    `first_action` is the number of the action that the first score belongs to; `masked` is there
-    where not all actions are always legal.
+    `first_action` is the number of the action that the first score belongs to; `joint_actions` are
+    those that the scores belong to where an action has parts; `masked` is there where not all
+    actions are always legal.
     """
     with spec.opened() as env:
         policy.check(env)
         space = env.action_space
-        return {
-            "name": spec.name,
-            "arguments": dict(spec.arguments),
-            "spec": spec.to_json(),
-            "identity": environment_identity(spec, env),
-            "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
-        } | ({"masked": True} if env.has_wrapper_attr("action_masks") else {})
+        joint = joint_actions(space) if policy.kind in ("q", "logits") else None
+        return (
+            {
+                "name": spec.name,
+                "arguments": dict(spec.arguments),
+                "spec": spec.to_json(),
+                "identity": environment_identity(spec, env),
+                "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
+            }
+            | ({"joint_actions": joint} if joint else {})
+            | ({"masked": True} if env.has_wrapper_attr("action_masks") else {})
+        )
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:
@@ -118,8 +126,17 @@ def refuse_other_perturbation(store: Store, identity: str | None) -> None:
 
 def keep_proof(store: Store, proof: Proof) -> None:
     """Store the proof, or raise StudyMismatch if the stored one differs."""
-    if not refuse_other_proof(store, proof):
-        store.set_meta(PROOF, proof.digest())
+    ours, comparable = proof.digest(first_signal(store)), refuse_other_proof(store, proof)
+    stored = store.meta(PROOF)
+    if comparable:
+        ours = {**stored, "signals": {**stored.get("signals", {}), **ours["signals"]}}
+    if ours != stored and (not comparable or ours["signals"]):
+        store.set_meta(PROOF, ours)
+
+
+def first_signal(store: Store) -> str:
+    """Return the signal that a study was made with, whichever one it is read about."""
+    return store.measured_pairs()[0][1]
 
 
 def refuse_other_proof(store: Store, proof: Proof) -> bool:
@@ -127,15 +144,20 @@ def refuse_other_proof(store: Store, proof: Proof) -> bool:
 
     Return whether it holds a comparable one: studies of earlier versions do not.
     """
-    ours, theirs = proof.digest(), store.meta(PROOF)
+    ours, theirs = proof.digest(first_signal(store)), store.meta(PROOF)
     if theirs is None or theirs["version"] != ours["version"]:
         return False
     common = ours["proxies"].keys() & theirs["proxies"].keys()  # a script may give others now
     differing = sorted(name for name in common if ours["proxies"][name] != theirs["proxies"][name])
-    if ours["runs"] != theirs["runs"] or differing:
+    others = theirs.get("signals", {})
+    changed = [
+        name for name, hashed in ours["signals"].items() if others.get(name, hashed) != hashed
+    ]
+    if ours["runs"] != theirs["runs"] or differing or changed:
         what = "the environment or the policy"
         if ours["runs"] == theirs["runs"]:
-            what = f"the proxy {', '.join(map(repr, differing))}"
+            kind = "proxy" if differing else "signal"
+            what = f"the {kind} {', '.join(map(repr, differing or changed))}"
         raise StudyMismatch(
             f"{what} behaves differently now than when the study in {store.folder} was made; check "
             "environment variables, the working folder, files and the versions of libraries, or "

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.measured import RANDOM, REWARD
 from safemargin.core.records import (
     Array,
     Episode,
@@ -25,10 +26,11 @@ from safemargin.core.records import (
 )
 from safemargin.core.settings import Settings
 from safemargin.errors import StudyError, StudyIncomplete
-from safemargin.margins.learned.probe import RANKINGS, is_learned
+from safemargin.margins.learned.probe import LEARNED, RANKINGS, is_learned
 from safemargin.study.blobs import unpack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.evidence import contradiction
+from safemargin.study.schema import OWN_ENTRIES
 
 _OF_EPISODE = "phase = ? AND episode = ? AND life = ?"
 
@@ -103,6 +105,8 @@ class StoreReader:
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder = folder.absolute()  # still right after the process changes its folder
         self._connection = connection
+        self.about = 0
+        """Which of its mistakes and losses it reads: 0 the first, else one of the entry `more`."""
         self._proven: dict[str, tuple[int, int]] = {}
         """What agreed with the raw data (a proxy, or '' for the estimates) in which version."""
 
@@ -120,14 +124,35 @@ class StoreReader:
         return self._query("PRAGMA data_version")[0][0], self._connection.total_changes
 
     def meta(self, name: str) -> Any:
-        """Return an entry of the table `meta`, or None if it does not exist."""
-        rows = self._query("SELECT value FROM meta WHERE name = ?", name)
+        """Return an entry of the table `meta`, or None if it does not exist.
+
+        Where it reads other mistakes or losses than the first, the entry is theirs.
+        """
+        rows = self._query("SELECT value FROM meta WHERE name = ?", self._entry(name))
         try:
-            return json.loads(rows[0][0]) if rows else None
+            found = json.loads(rows[0][0]) if rows else None
         except (RecursionError, TypeError, ValueError):
             raise damaged(
                 self.folder, f"the entry {name!r} of its table meta is not JSON"
             ) from None
+        if self.about and name == "settings" and isinstance(found, dict):
+            perturb, signal = self.measured_pairs()[self.about]
+            return {**found, "perturb": perturb, "signal": signal}
+        if self.about and name == "proxies" and isinstance(found, list):
+            of_first = [each for each in found if each != LEARNED]
+            return of_first + [LEARNED] * (self.meta(LEARNED) is not None)
+        return found
+
+    def _entry(self, name: str) -> str:
+        return f"{name}#{self.about}" if self.about and name in OWN_ENTRIES else name
+
+    def measured_pairs(self) -> list[tuple[str, str]]:
+        """Return every perturbation and signal of the study, as written, the first ones first."""
+        settings = json.loads(self._query("SELECT value FROM meta WHERE name = 'settings'")[0][0])
+        first = settings.get("perturb", RANDOM), settings.get("signal", REWARD)
+        rows = self._query("SELECT value FROM meta WHERE name = 'more'")
+        more = json.loads(rows[0][0]) if rows else []
+        return [first, *((each["perturb"], each["signal"]) for each in more)]
 
     def settings(self) -> Settings:
         """Return the settings that the study was made with."""

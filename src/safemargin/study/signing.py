@@ -13,7 +13,7 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ SIGNATURE = "signature"
 
 SIGNED = ("environment", "policy", "extra_proxies")
 """The entries that say how to make a study's parts again."""
+
+MORE = "more"
+"""The entry with the other mistakes and losses that a study measures."""
 
 KEY_BYTES = 32
 
@@ -72,13 +75,15 @@ def code_in(meta: Mapping[str, Any]) -> list[str]:
     """Return the code that a study's entries name."""
     spec = meta["environment"]["spec"]
     environment = None if spec is None else EnvironmentSpec.from_json(spec)
-    return code_named(
-        environment, meta["policy"]["source"], meta["extra_proxies"], _perturbation(meta)
-    )
+    found = code_named(environment, meta["policy"]["source"], meta["extra_proxies"])
+    for perturb in _perturbations(meta):
+        found += [code for code in code_named(perturb=perturb) if code not in found]
+    return found
 
 
-def _perturbation(meta: Mapping[str, Any]) -> str:
-    return str(meta["settings"].get("perturb", RANDOM))
+def _perturbations(meta: Mapping[str, Any]) -> list[str]:
+    first = str(meta["settings"].get("perturb", RANDOM))
+    return [first, *(each["perturb"] for each in meta.get(MORE) or ())]
 
 
 def signature(meta: Mapping[str, Any]) -> str | None:
@@ -102,16 +107,28 @@ def sign_again(store: Store, meta: Mapping[str, Any]) -> None:
         store.set_meta(SIGNATURE, signature(meta))
 
 
+@contextlib.contextmanager
+def kept_signed(store: Store) -> Iterator[None]:
+    """Sign what the user adds to a study within the block, if all before it was theirs or plain."""
+    theirs = is_signed(store) or not code_in(_entries(store))
+    yield
+    if theirs:
+        store.set_meta(SIGNATURE, signature(_entries(store)))
+
+
 def _entries(store: Store) -> dict[str, Any]:
-    return {name: store.meta(name) for name in (*SIGNED, "settings")}
+    pairs = store.measured_pairs()
+    settings = {**store.meta("settings"), "perturb": pairs[0][0]}
+    more = [{"perturb": perturb, "signal": signal} for perturb, signal in pairs[1:]]
+    return {**{name: store.meta(name) for name in SIGNED}, "settings": settings, MORE: more}
 
 
 def _signed_with(key: bytes | None, meta: Mapping[str, Any]) -> str | None:
     if key is None:
         return None
     named = [meta["environment"]["spec"], meta["policy"]["source"], meta["extra_proxies"]]
-    perturb = _perturbation(meta)
-    named += [perturb] if code_named(perturb=perturb) else []  # others name no code
+    # Other perturbations name no code.
+    named += [perturb for perturb in _perturbations(meta) if code_named(perturb=perturb)]
     return hmac.new(key, json.dumps(named).encode(), hashlib.sha256).hexdigest()
 
 

@@ -36,12 +36,14 @@ from safemargin.study.schema import (
     ENTRIES,
     FEATURES_TABLE,
     FORMAT,
+    MORE_TABLES,
     OPTIONAL_ENTRIES,
     PROXY_REFERENCES,
     REFERENCES,
     SCHEMA,
     conditions,
     has_form,
+    views,
 )
 
 DATABASE = "study.db"
@@ -77,8 +79,9 @@ class Store(StoreReader):
         return cls.open(folder)
 
     @classmethod
-    def open(cls, folder: Path) -> Store:
-        """Open an existing study."""
+    def open(cls, folder: Path, about: int = 0) -> Store:
+        """Open an existing study, to read and write what it holds `about` the first mistakes and
+        losses that it measures, or about one of the others."""
         database = folder / DATABASE
         if not database.is_file():
             raise _no_study(folder)
@@ -107,7 +110,34 @@ class Store(StoreReader):
             )
         store._check_entries()
         store._check_rows()
+        if about:
+            store._look_at(about)
         return store
+
+    def _look_at(self, about: int) -> None:
+        """Read and write what the study holds about other mistakes or losses than the first."""
+        self.about = about
+        with disk_faults(self.folder):
+            self._connection.executescript(views(about))
+        self._check_entries()
+        self._check_references()
+
+    def add_pair(self, perturb: str, signal: str, identity: str | None) -> int:
+        """Have the study measure these mistakes and losses, too; return their number.
+
+        `identity` is that of the policy or function behind the perturbation.
+        """
+        with self._transaction():
+            pairs = self.measured_pairs()
+            if (perturb, signal) in pairs:
+                return pairs.index((perturb, signal))
+            for statement in MORE_TABLES.split(";")[:-1]:  # a script would end the transaction
+                self._query(statement)
+            more = [{"perturb": one, "signal": other} for one, other in pairs[1:]]
+            self._put("more", [*more, {"perturb": perturb, "signal": signal}])
+            if identity is not None:
+                self._put(f"perturbation#{len(pairs)}", {"identity": identity})
+            return len(pairs)
 
     def _check_entries(self) -> None:
         """Raise StudyCorrupt where an entry of the table `meta` is missing or has another form."""
@@ -122,7 +152,10 @@ class Store(StoreReader):
 
     def _check_rows(self) -> None:
         """Raise StudyCorrupt where rows are not as `schema` says."""
+        tables = {name for (name,) in self._query("SELECT name FROM sqlite_master")}
         for table, sound in conditions().items():
+            if table not in tables and table.startswith("more_"):
+                continue
             self._refuse(
                 f"a row of {table} is none that safemargin wrote",
                 f"SELECT * FROM {table} WHERE NOT ({sound})",
@@ -132,6 +165,9 @@ class Store(StoreReader):
             "SELECT * FROM moments JOIN episodes USING (phase, episode, life) "
             "WHERE step NOT BETWEEN opening AND steps - 1",
         )
+        self._check_references()
+
+    def _check_references(self) -> None:
         for table, needed, columns in REFERENCES:
             self._refuse(
                 f"rows of {needed} are missing",
@@ -167,14 +203,18 @@ class Store(StoreReader):
             self._put(name, value)
 
     def _put(self, name: str, value: Any) -> None:
-        self._query("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, _dumps(value))
+        sql = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+        self._query(sql, self._entry(name), _dumps(value))
 
     def correct_diagnosis(self, diagnosis: Mapping[str, Any]) -> None:
         """Replace the diagnosis, and delete all that was measured under the former one."""
         with self._transaction():
             self._put("diagnosis", dict(diagnosis))
-            self._query("DELETE FROM estimates")
-            self._query("DELETE FROM costs WHERE n > 0")
+            self._query("DELETE FROM main.estimates")
+            self._query("DELETE FROM main.costs WHERE n > 0")
+            if len(self.measured_pairs()) > 1:
+                self._query("DELETE FROM main.more_estimates")
+                self._query("DELETE FROM main.more_costs")
 
     def drew(self) -> list[EpisodeKey]:
         """Return the first episodes of the games that drew random numbers while they ran."""
@@ -213,8 +253,11 @@ class Store(StoreReader):
     def drop_games(self, phase: Phase, *, after: int) -> None:
         """Delete the games with higher numbers; none of them may hold a moment."""
         with self._transaction():
-            for table in ("episodes", "episode_proxies", "costs"):
-                self._query(f"DELETE FROM {table} WHERE phase = ? AND episode > ?", phase, after)
+            tables = ["episodes", "episode_proxies", "costs"]
+            tables += ["more_episode_proxies"] * (len(self.measured_pairs()) > 1)
+            for table in tables:
+                of_games = "WHERE phase = ? AND episode > ?"
+                self._query(f"DELETE FROM main.{table} {of_games}", phase, after)
 
     def add_moments(self, moments: Iterable[tuple[Moment, Episode]]) -> None:
         """Write moments with the value of every proxy; known moments are left as they are."""
@@ -247,10 +290,11 @@ class Store(StoreReader):
         """
         with self._transaction():
             for table in ("moment_proxies", "episode_proxies"):
-                self._query(f"DELETE FROM {table} WHERE proxy = ?", proxy)
+                more, only = ("more_", f"AND about = {self.about}") if self.about else ("", "")
+                self._query(f"DELETE FROM main.{more}{table} WHERE proxy = ? {only}", proxy)
             for key, value in values.items():
-                self._insert("moment_proxies", *astuple(key), proxy, 0, value)
-            if proxy == LEARNED:
+                self._insert_own("moment_proxies", *astuple(key), proxy, 0, value)
+            if proxy == LEARNED and not self.about:
                 names = [name for name in self.meta("proxies") if name != LEARNED]
                 self._put("proxies", names + [LEARNED] * (learned is not None))
             self._put(proxy, learned)
@@ -258,14 +302,15 @@ class Store(StoreReader):
     def add_trace(self, key: EpisodeKey, proxy: str, values: Floats) -> None:
         """Write what was computed afterwards along one episode, [steps], unless it is there."""
         with self._transaction():
-            self._insert("episode_proxies", *astuple(key), proxy, pack(values))
+            insert = self._insert_own if is_learned(proxy) else self._insert
+            insert("episode_proxies", *astuple(key), proxy, pack(values))
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""
         estimate = measurement.estimate
         piece = (*astuple(moment.episode), estimate.n)
         with self._transaction():
-            self._insert(
+            self._insert_own(
                 "estimates",
                 *piece,
                 estimate.mean,
@@ -278,12 +323,19 @@ class Store(StoreReader):
                 pack(measurement.unperturbed),
             )
             spent = (measurement.steps, seconds, measurement.wasted, measurement.remembered)
-            self._insert("costs", *piece, *spent)
+            self._insert_own("costs", *piece, *spent)
+
+    def _insert_own(self, table: str, *values: Any) -> None:
+        """Write a row that belongs to the mistakes and losses that this store is about."""
+        if self.about:
+            self._insert(f"more_{table}", self.about, *values)
+        else:
+            self._insert(table, *values)
 
     def _insert(self, table: str, *values: Any) -> None:
         """Write a row unless one with its key exists."""
         marks = ",".join("?" * len(values))
-        self._query(f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT DO NOTHING", *values)
+        self._query(f"INSERT INTO main.{table} VALUES ({marks}) ON CONFLICT DO NOTHING", *values)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -303,11 +355,14 @@ def _no_study(folder: Path) -> StudyError:
     inside = [path.parent for path in folder.glob(f"*/{DATABASE}")]
     if folder.name == DATABASE and folder.is_file():
         inside = [folder.parent]
-    advice = (
-        f"did you mean {' or '.join(map(str, sorted(inside)))}?"
-        if inside
-        else f"`safemargin collect ENV POLICY -o {folder}` makes one"
-    )
+    if inside:
+        advice = f"did you mean {' or '.join(map(str, sorted(inside)))}?"
+    elif folder.is_file():
+        advice = (
+            "that is a file; name the folder that `safemargin collect ENV POLICY -o FOLDER` made"
+        )
+    else:
+        advice = f"`safemargin collect ENV POLICY -o {folder}` makes one"
     return StudyError(f"there is no study in {folder} (no {DATABASE}); {advice}")
 
 

@@ -13,10 +13,10 @@ import gymnasium as gym
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Tuples
 from safemargin.core.settings import Settings
-from safemargin.engines import Engine, EngineName, Job, check_engine, make_engine
+from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
-from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
+from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
 from safemargin.margins.learned.probe import refuse_ranking
 from safemargin.margins.lookup import Margins
@@ -24,8 +24,8 @@ from safemargin.margins.methods import DEFAULT_METHOD, Promise, method_for
 from safemargin.policies.base import ScoreKind
 from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
+from safemargin.study import creation
 from safemargin.study.collection import check_collect, collect
-from safemargin.study.creation import new_or_same_store, study_entries, with_full_path
 from safemargin.study.export import export_steps, export_tuples
 from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
@@ -35,8 +35,8 @@ from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_other_proof
 from safemargin.study.signing import sign_again
 from safemargin.study.status import Status, study_status
-from safemargin.study.store import DATABASE, Store
-from safemargin.study.tuples import read_tuples
+from safemargin.study.store import Store
+from safemargin.study.tuples import not_empty, read_tuples
 from safemargin.validation.comparison import Comparison
 from safemargin.validation.validating import Validation
 
@@ -63,7 +63,7 @@ class Study:
         cls,
         path: str | Path,
         env: str | MakeEnvironment,
-        policy: Any,
+        policy: Any = None,
         settings: Settings | Mapping[str, Any] | None = None,
         *,
         env_arguments: Mapping[str, Any] | None = None,
@@ -76,23 +76,20 @@ class Study:
         """Make a new study, or open the one in `path` if it was made with the very same parts.
 
         `env` is for `EnvironmentSpec.parse`; `policy`, `scores` (as kind) and `normalize` are for
-        `load_policy`; `proxies` are recorded beside the built-in ones that apply; `way` is the only
-        one to try ("snapshot" or "replay"). An environment that the doctor finds unmeasurable
-        raises NotMeasurable and leaves no study.
+        `load_policy`; without a policy, the environment must come with one ('rl-zoo:FOLDER').
+        `proxies` are recorded beside the built-in ones that apply; `way` is the only one to try
+        ("snapshot" or "replay"). Settings that are a mapping without action_choice leave that to
+        the policy. An environment that the doctor finds unmeasurable raises NotMeasurable and
+        leaves no study.
         """
-        folder = Path(path)
-        if not isinstance(settings, Settings):
-            settings = Settings.from_mapping(settings or {})
-        settings = with_full_path(settings)
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
+        policy = creation.policy_for(spec, policy)
         loaded = load_policy(policy, kind=scores, normalize=normalize)
-        policy, new = normalized(policy, normalize), not (folder / DATABASE).exists()
-        entries = study_entries(
-            spec, loaded, policy, settings, proxies, diagnose=new, way=way, progress=progress
-        )
-        store = new_or_same_store(folder, entries)
+        chosen = creation.settings_for(loaded, settings)
+        made_of = spec, loaded, normalized(policy, normalize), chosen, proxies
+        store, named = creation.make_store(Path(path), *made_of, way=way, progress=progress)
         study = cls(store, Parts(store, spec, loaded, proxies, proven=True))
-        study._named = entries
+        study._named = named
         return study
 
     @classmethod
@@ -104,14 +101,15 @@ class Study:
         policy: Any = None,
         proxies: Sequence[Proxy | str] = (),
         trust: bool = False,
+        perturb: str | None = None,
+        signal: str | None = None,
     ) -> Study:
-        """Open the study in a folder.
+        """Open the study in a folder, about these mistakes and this loss (None: the first).
 
-        `env` and `policy` are needed only to collect more into a study that was made from Python
-        objects, or whose policy file has moved. With `trust`, a study that somebody else made or
-        changed may run the code that it names.
+        `env` and `policy` are needed only to collect more into a study made from Python objects, or
+        whose policy file has moved. With `trust`, code that somebody else's study names may run.
         """
-        store = Store.open(Path(path))
+        store = creation.open_about(Path(path), perturb, signal)
         parts = Parts(store, extra_proxies=proxies or None, trust=trust)
         if env is not None:
             parts.environment = EnvironmentSpec.parse(env)
@@ -161,6 +159,11 @@ class Study:
         return dict(self.store.meta("policy"))
 
     @property
+    def measured(self) -> list[tuple[str, str]]:
+        """Every perturbation and signal that it measures, the first ones first."""
+        return self.store.measured_pairs()
+
+    @property
     def proxies(self) -> list[str]:
         """The proxies recorded at every step."""
         return list(self.store.meta("proxies"))
@@ -181,24 +184,30 @@ class Study:
         engine: EngineName | None = None,
         address: str | None = None,
         gpus_per_worker: float = 0.0,
+        device: Device | None = None,
+        more: Sequence[tuple[str, str]] = (),
         progress: Progress | None = None,
     ) -> Status:
         """Run Algorithm 2 until the study holds this many fully measured moments of each phase.
 
-        Existing moments are kept; interrupt it at any time and call it again to resume. `workers`
-        (None: one per core) run on an `engine`, "local", "processes" or "ray"; the cluster's
-        `address` and `gpus_per_worker` are for Ray. None of these changes the result. A diagnosis
-        that turns out wrong is corrected with a warning (DiagnosisCorrected).
+        Existing moments are kept; call it again to resume. `workers` (None: one per core) run on an
+        `engine`, "local", "processes" or "ray"; `address` and `gpus_per_worker` are for Ray. A
+        study in JAX runs on engine "jax", on its best `device`. None of these changes the result,
+        except that a GPU rounds otherwise. `more` names other perturbations and signals to measure
+        at the same moments. A wrong diagnosis is corrected with a warning (DiagnosisCorrected).
         """
         check_collect(natural, spread, workers)
         options: Any = {"workers": workers, "address": address, "gpus_per_worker": gpus_per_worker}
+        options["device"] = device
         check_engine(engine, **options)
-        with self.store.writing():
+        with self.store.writing(), contextlib.ExitStack() as stack:
             if self._named is not None:
                 sign_again(self.store, self._named)
+            others = creation.with_more(self.store, more, self._parts.environment_spec())
+            stores = [self.store, *map(stack.enter_context, others)]
             collect(
-                self.store,
-                lambda: self.open_engine(engine, **options),
+                stores,
+                lambda: self.open_engine(engine, stores=stores, **options),
                 natural=natural,
                 spread=spread,
                 progress=progress or Silence(),
@@ -241,14 +250,14 @@ class Study:
         return learn(self.store, open_engine, tolerance=tolerance, confidence=confidence, **how)
 
     def open_engine(
-        self, name: EngineName | None = None, **options: Any
+        self, name: EngineName | None = None, *, stores: Sequence[Store] = (), **options: Any
     ) -> contextlib.AbstractContextManager[Engine]:
         """Start workers that know the study's parts, as `collect` does; they end with the block."""
-        return contextlib.closing(make_engine(self.job(), name, **options))
+        return contextlib.closing(make_engine(self.job(stores), name, **options))
 
-    def job(self) -> Job:
+    def job(self, stores: Sequence[Store] = ()) -> Job:
         """Return what a worker needs, made of parts that are proven to be those of the study."""
-        return self._parts.job(self.settings)
+        return self._parts.job(self.settings, stores)
 
     @property
     def diagnosis(self) -> dict[str, Any]:
@@ -386,10 +395,4 @@ class Study:
 
     def _enough(self, proxy: str | None, estimand: Estimand = "mean") -> Tuples:
         refuse_labels(self.store)
-        tuples = self.tuples(proxy, estimand=estimand)
-        if len(tuples) == 0:
-            raise StudyIncomplete(
-                f"the study in {self.path} holds no finished moment yet; "
-                "run `safemargin collect` on it first"
-            )
-        return tuples
+        return not_empty(self.store, self.tuples(proxy, estimand=estimand))

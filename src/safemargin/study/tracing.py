@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.measured import USUAL, Measured
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
 from safemargin.core.settings import Settings
@@ -80,6 +81,8 @@ class Evolution:
     confidence: float
     seed: int
     stages: tuple[Stage, ...]
+    measured: Measured = USUAL
+    """Which mistakes were made, and what they cost."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -143,6 +146,7 @@ def trace(
             _stage(name, each, levels, below, confidence)
             for name, each in zip(names, found, strict=True)
         ),
+        measured=settings.measured,
     )
 
 

@@ -8,7 +8,7 @@ from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
-from safemargin.errors import InvalidInput
+from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.margins.bounds.table import Estimand
 from safemargin.margins.learned.probe import is_learned
 from safemargin.margins.natural_proxies import draw_one_per_episode
@@ -67,6 +67,16 @@ def read_tuples(
         ),
         runs=None if estimand == "mean" else single_run_losses(store, keys, n_values),
     )
+
+
+def not_empty(store: Store, tuples: Tuples) -> Tuples:
+    """Return the tuples; StudyIncomplete if there are none."""
+    if len(tuples) == 0:
+        raise StudyIncomplete(
+            f"the study in {store.folder} holds no finished moment yet; "
+            "run `safemargin collect` on it first"
+        )
+    return tuples
 
 
 def read_natural_proxies(store: Store, settings: Settings, proxy: str) -> Floats | None:

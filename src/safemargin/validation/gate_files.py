@@ -50,7 +50,7 @@ def more_text(check: Check) -> str:
     if check.verdict is None:
         return f"--matters {check.kind}=… judges it"
     if check.verdict != "cannot tell":
-        return ""
+        return check.note
     if check.needed is None:
         return check.note or "no number of moments would decide"
     needed = f"{check.needed:,} natural moments of each would decide"

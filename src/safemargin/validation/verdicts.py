@@ -120,9 +120,10 @@ def judge(question: Question, old: Side, new: Side, error: float) -> Check:
         power = chance_of_worse(change, matters, matters, error)
         per_game = moments / change.games
         for_matters = _moments(partial(chance_of_worse, change, matters, matters, error), per_game)
+        if change.scale == 0 and str(question.matters).strip().endswith("%"):
+            note = f"{question.matters} of 0 is 0, so that any change counts: name a number, "
+            note += f"--matters {question.kind}=…"
         if verdict == "cannot tell":
-            if matters == 0 and str(question.matters).strip().endswith("%"):
-                note = f"{question.matters} of 0 is 0: name a number, --matters {question.kind}=…"
             decided = partial(chance_of_verdict, change, effect, matters, error)
             needed = _moments(decided, per_game)
         if moments < question.fewest_moments:

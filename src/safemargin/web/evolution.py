@@ -44,11 +44,11 @@ def _charts(found: Evolution) -> str:
     charts = [
         ("Return of a game", _chart(stages, ["return"], lambda s: [s.mean_return], "reward")),
         (
-            "Criticality: the mean loss after n random actions",
+            f"Criticality: the mean loss after n {found.measured.mistakes}",
             _chart(stages, [f"n = {n}" for n in found.n_values], lambda s: s.criticality, "loss"),
         ),
         (
-            "Affordable random actions, by true losses",
+            f"Affordable {found.measured.mistakes}, by true losses",
             _chart(stages, at, lambda s: s.affordable, "actions"),
         ),
         (

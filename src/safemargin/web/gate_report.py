@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 
 from safemargin.core.records import Floats
+from safemargin.core.settings import Settings
 from safemargin.core.text import readable
 from safemargin.core.version import __version__
 from safemargin.policies.proxies import single_values
@@ -117,7 +118,7 @@ def _row(check: Check) -> str:
 
 
 def _charts(result: GateResult, old: Baseline, new: Baseline) -> str:
-    tolerance = result.tolerances[0]
+    tolerance, about = result.tolerances[0], Settings.from_mapping(old.settings).measured
     names = ["0", *map(str, old.n_values)]
     bars = [
         Line(name, [], _shares(each, tolerance), color)
@@ -126,12 +127,12 @@ def _charts(result: GateResult, old: Baseline, new: Baseline) -> str:
     proxy = readable(new.proxy) if new.proxy == old.proxy else "proxy"
     charts = [
         (
-            f"How many random actions natural moments afford at tolerance {tolerance:g}",
+            f"How many {about.mistakes} natural moments afford at tolerance {tolerance:g}",
             bar_chart(names, bars, "affordable actions", "share of moments"),
         ),
         (
-            f"Loss after up to {old.n_values[-1]} random actions",
-            _distributions(_worst(old), _worst(new), "loss of discounted reward"),
+            f"Loss after up to {old.n_values[-1]} {about.mistakes}",
+            _distributions(_worst(old), _worst(new), about.loss),
         ),
         ("Return of a game", _distributions(old.returns, new.returns, "sum of rewards")),
         (

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from safemargin.core.files import written_whole
+from safemargin.core.measured import Measured
 from safemargin.core.plain import plain_values
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.records import Floats
@@ -42,6 +43,7 @@ class ReportInfo:
     """Name and value, line by line."""
     findings: tuple[tuple[str, str], ...]
     """'ok', 'note' or 'problem', and a sentence on whether the numbers can be trusted."""
+    measured: Measured
     tables: MarginTables
     densities: dict[str, Any] | None
     comparison: dict[str, Any] | None
@@ -54,6 +56,7 @@ class ReportInfo:
         """Return plain values for JSON."""
         return {
             **vars(self),
+            "measured": self.measured.in_words(),
             "tables": self.tables.to_dict(),
             "proxy_text": readable(self.tables.proxy),
             "moments": [moment.to_dict() for moment in self.moments],
@@ -129,6 +132,7 @@ def report_info(study: Study, *, top: int = 10, progress: Progress | None = None
     return ReportInfo(
         facts=tuple(_facts(study, status)),
         findings=tuple(findings(study, status, validation)),
+        measured=study.settings.measured,
         tables=tables,
         densities=densities,
         comparison=comparison,

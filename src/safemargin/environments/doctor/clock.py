@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import sys
 import threading
 import time
@@ -11,45 +12,55 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-OFFSETS = (100_003, 34_560_011, 20_000.5, 10_000.25, 3_000.1)
-"""Clocks are set back by these many seconds: odd multiples of 1, 0.5, 0.25 and 0.1 s, so that a
-clock that flips that often shows it, and a day and a year, for slower ones."""
+OFFSETS = (0.0, 0.000_4, 100_003, 34_560_011, 20_000.5, 3_000.1)
+"""Clocks start this many seconds before a fixed time, at which seconds, hours and a year begin.
+
+The first two lie just after and just before that time, so whatever clock flips at whole fractions
+of a second, or at whole seconds, shows one of them another side than the real clock did. The others
+(a day, a year and odd fractions) are for clocks that flip at other times.
+"""
 
 _CLOCKS = ("time", "monotonic", "perf_counter")
 _CALENDARS = ("localtime", "gmtime", "ctime")
 _KINDS = (datetime.datetime, datetime.date)
 _READERS = {*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS), "now", "utcnow", "today"}
-_LONGEST_SLEEP = 1.0
-"""Longer sleeps only move the clock: an appointment made before it was set back never comes."""
+_NEW_YEAR = 1_577_836_800.0
+"""The beginning of 2020."""
+_TICK, _GROWTH = 1e-6, 1e-4
 
 
 @contextlib.contextmanager
-def clock_set_back(seconds: float) -> Iterator[None]:
-    """Let Python code in this thread read clocks that are this many seconds slow.
+def fixed_clocks(before: float = 0.0) -> Iterator[None]:
+    """Let Python code in this thread read clocks that always start at the same time.
 
-    A clock that has not run that long is set back by about half of its time, as odd a number.
-    Clocks go back and not forward, because a module may remember when it was last called: later, it
-    would wait until the real clock has caught up.
+    They start `before` seconds before the beginning of 2020; those that count from the start of the
+    machine, before a power of two of seconds. They tick with each reading, by a microsecond, and
+    faster once thousands of readings show that something waits; sleeping only moves them. They
+    never show a time that is still to come, because a module may remember when it was last called:
+    later, it would wait until the real clock has caught up.
     """
-    slow = {
-        real: seconds if real() > seconds else (int(real()) // 2 | 1) + seconds % 1
-        for real in (getattr(time, name) for name in _CLOCKS)
-    }
+    start = {}
+    for real in (getattr(time, name) for name in _CLOCKS):
+        begins = _NEW_YEAR if real is time.time else 2.0 ** math.floor(math.log2(real() / 2))
+        start[real] = begins - (before if begins > before else (int(begins) // 2 | 1) + before % 1)
+    ticked = slept = 0.0
 
-    def sleep(duration: float, real: Callable[[float], None] = time.sleep) -> None:
-        if duration > _LONGEST_SLEEP:
-            for real_clock in slow:
-                slow[real_clock] -= duration
-        else:
-            real(duration)
+    def read(real: Callable[[], float]) -> float:
+        nonlocal ticked
+        ticked += max(_TICK, ticked * _GROWTH)
+        return min(start[real] + slept + ticked, real())
 
-    with _clocks(lambda real: real() - slow[real], sleep):
+    def sleep(duration: float) -> None:
+        nonlocal slept
+        slept += duration
+
+    with _clocks(read, sleep):
         yield
 
 
 @contextlib.contextmanager
 def readings_of_real_clocks() -> Iterator[set[str]]:
-    """Collect the real clocks that code in this thread reads, which nobody can set back.
+    """Collect the real clocks that code in this thread reads, which nobody can set.
 
     Those are held elsewhere than in a module's names: as a function's default, or in a class.
     """
@@ -69,22 +80,6 @@ def readings_of_real_clocks() -> Iterator[set[str]]:
         yield found
     finally:
         sys.setprofile(before)
-
-
-@contextlib.contextmanager
-def counting_clock() -> Iterator[None]:
-    """Let Python code in this thread read clocks that tick with each reading, always from 10⁹ s."""
-    shown = [1e9]
-
-    def read(real: Callable[[], float]) -> float:
-        shown[0] += 0.001
-        return shown[0]
-
-    def sleep(duration: float) -> None:
-        shown[0] += duration
-
-    with _clocks(read, sleep):
-        yield
 
 
 @contextlib.contextmanager

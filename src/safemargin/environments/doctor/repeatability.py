@@ -17,8 +17,7 @@ from safemargin.environments.ale import is_atari_game
 from safemargin.environments.doctor import experiments
 from safemargin.environments.doctor.clock import (
     OFFSETS,
-    clock_set_back,
-    counting_clock,
+    fixed_clocks,
     readings_of_real_clocks,
 )
 from safemargin.environments.doctor.diagnosis import DETERMINISTIC
@@ -85,16 +84,19 @@ def check_resets(examination: Examination, simulator: Simulator, choose: Explore
 def _same_at_other_times(examination: Examination, runs: Sequence[Run]) -> bool:
     """Whether the runs repeat themselves when clocks show other times."""
     real: set[str] = set()
-    for seconds, run in zip(OFFSETS, itertools.cycle(runs)):
-        with clock_set_back(seconds), readings_of_real_clocks() as read:
+    for number, before in enumerate(OFFSETS):
+        # The first two are for one run: it cannot be like both where a clock flips between them.
+        run = runs[max(number - 1, 0) % len(runs)]
+        with fixed_clocks(before), readings_of_real_clocks() as read:
             difference = experiments.repeats(examination.simulator(), run)
         real |= read
         if difference is not None:
-            when = f"when the clock is set back by {seconds:,} s"
-            return _another_episode(examination, run, when, difference)
+            return _another_episode(
+                examination, run, "when the clock shows another time", difference
+            )
     if not real:
         return True
-    # These cannot be set back, so that only waiting is left.
+    # These cannot be set, so that only waiting is left.
     simulator = examination.simulator()
     until = time.monotonic() + _LATER
     run = experiments.plain_run(
@@ -107,7 +109,7 @@ def _same_at_other_times(examination: Examination, runs: Sequence[Run]) -> bool:
     examination.add(
         "note",
         f"the environment (or the policy) reads {' and '.join(sorted(real))} through a default "
-        "argument, or an attribute of a class, where the doctor cannot set the clock back: a run "
+        "argument, or an attribute of a class, where the doctor cannot set the clock: a run "
         f"{_LATER:g} s later was the same, but one at another time may not be",
     )
     return True
@@ -127,10 +129,10 @@ def _another_episode(
 def _follows_the_clock(examination: Examination, seed: int) -> bool:
     """Whether an episode that does not repeat itself does so when only the clock is the same."""
     try:
-        with counting_clock():
+        with fixed_clocks():
             first = examination.simulator()
             run = experiments.plain_run(first, seed, examination.explorer(first), _PLAIN_STEPS)
-        with counting_clock():
+        with fixed_clocks():
             return experiments.repeats(examination.simulator(), run) is None
     except EnvironmentFault:
         return False

@@ -2,7 +2,8 @@
 
 `protocol` says what such an environment is, so that one can be written by hand, and `naming` finds
 the one that a user names. `wrapped` makes an ordinary Gymnasium environment of it, `keys` its
-random keys, and `purity` reads its program.
+random keys, and `purity` reads its program. `adapters` holds those of JAX libraries, and `rocket`
+is a world of our own with continuous actions.
 """
 
 from __future__ import annotations

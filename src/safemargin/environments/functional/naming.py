@@ -13,7 +13,15 @@ from safemargin.errors import InvalidInput, did_you_mean, errors_as
 
 SCHEME = "jax"
 
-ADAPTERS: Mapping[str, str] = {}
+_HERE = "safemargin.environments.functional"
+ADAPTERS: Mapping[str, str] = {
+    "brax": f"{_HERE}.adapters.brax:make",
+    "craftax": f"{_HERE}.adapters.craftax:make",
+    "gymnax": f"{_HERE}.adapters.gymnax:make",
+    "jaxtari": f"{_HERE}.adapters.jaxtari:make",
+    "pgx": f"{_HERE}.adapters.pgx:make",
+    "safemargin": f"{_HERE}.rocket:make",
+}
 """'LIBRARY:NAME' is the FunctionalEnvironment that this function makes of NAME and arguments."""
 
 

@@ -9,10 +9,12 @@ async function begin() {
     view.study = await ask("/api/study");
   } catch (error) { return notice(error.message); }
   const {study} = view;
+  speakOf(study.measured);
   const moments = Object.entries(study.moments).map(([phase, count]) => `${count} ${phase}`);
   const environment = shortName(study.environment);
   element("about").textContent = [environment, shortName(study.policy),
-    moments.join(", ") + " moments measured", "study " + study.name].join(" · ");
+    moments.join(", ") + " moments measured", `n counts ${said.mistakes}`,
+    "study " + study.name].join(" · ");
   element("about").title = study.path;
   document.title = `${environment} – safemargin explorer`;
   if (!study.episodes.length) {

@@ -255,7 +255,7 @@ function stateOf(agent) {
 function stateText(agent) {
   const state = stateOf(agent);
   return {
-    calls: `${SIGN[agent.cause] || "▲ calls"} ${span(now() - agent.called_since)}`,
+    calls: `${SIGN[agent.cause] || "▲ calls"} ${span(now() - agent.called_since)}${recovered(agent) ? ", since recovered" : ""}`,
     seen: `✓ ${agent.seen_by === view.me ? "you" : agent.seen_by}`,
     snoozed: `☾ ${span(agent.snoozed_until - now())}`,
     called: "△ called",
@@ -264,6 +264,11 @@ function stateText(agent) {
     silent: `… silent ${span(now() - agent.heard_at)}`,
     lost: "✕ lost", died: "✕ died", left: "left", well: agent.void ? "drifted" : "",
   }[state];
+}
+
+// A call lasts until somebody would have had time for it; meanwhile the margin may rise again.
+function recovered(agent) {
+  return agent.calling && agent.cause === "margin" && levelOf(agent.margin) !== "low";
 }
 
 function shortText(agent) {

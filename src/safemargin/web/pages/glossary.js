@@ -2,9 +2,9 @@
 // What the words of every page mean, with units; the page has a <details id="glossary">.
 
 const GLOSSARY = [
-  ["margin", "how many random actions in a row the agent can afford from this step on (a number of actions)"],
-  ["loss", "what random actions cost: discounted reward, on average, compared with the agent alone (in units of reward)"],
-  ["tolerance ζ", "the loss you accept (in units of reward)"],
+  ["margin", "how many mistakes in a row (random actions, unless a study is about others) the agent can afford from this step on"],
+  ["loss", "what mistakes cost on average, compared with the agent alone: discounted reward, unless a study is about something else"],
+  ["tolerance ζ", "the loss you accept (in units of the loss)"],
   ["confidence β", "the share of moments at which the loss stays within the tolerance up to the margin (0 to 1)"],
   ["proxy", "a number computed from the agent's scores at each step; where it is high, mistakes tend to cost more (in units of the scores)"],
   ["regret", "how much more the best single action would have brought than the agent's own (in units of reward)"],

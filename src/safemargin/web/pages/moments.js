@@ -97,7 +97,7 @@ function showMeasured() {
     return;
   }
   const most = Math.max(...measured.map(each => each.mean));
-  box.replaceChildren(make("h3", {textContent: "Measured here: mean loss after n random actions"}),
+  box.replaceChildren(make("h3", {textContent: `Measured here: mean loss (${said.unit}) after n ${said.mistakes}`}),
     ...measured.map(each => lossBar(each, most, accepted())),
     make("p", {id: "measured-verdict", textContent: verdict(measured, accepted())}),
     make("p", {id: "measured-regret", hidden: !episode.regret, textContent: wrongness(episode.regret)}));

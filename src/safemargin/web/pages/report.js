@@ -3,6 +3,7 @@
 
 const data = JSON.parse(element("data").textContent);
 const tables = new MarginTables(data.tables);
+speakOf(data.measured);
 const fact = name => (data.facts.find(each => each[0] === name) || ["", ""])[1];
 const percent = share => share === null ? "–" : roundTo(100 * share, 3) + "\u00a0%";
 const sentence = text => text[0].toUpperCase() + text.slice(1) + ".";
@@ -78,7 +79,7 @@ function showLookup(chosen, level) {
   element("lookup").textContent = unknown ? "?" : margin;
   element("lookup").style.color = unknown ? "var(--unknown)" : "";
   element("lookup-text").textContent = !chosen.enough ? TOO_LITTLE : unknown ? UNKNOWN
-    : `random action${margin === 1 ? "" : "s"} affordable`;
+    : `${margin === 1 ? said.mistake : said.mistakes} affordable`;
 }
 
 // The answer in one sentence, for the natural moments.
@@ -101,7 +102,7 @@ function showLead(chosen, level) {
   const strong = text => make("b", {textContent: text});
   element("lead").append("If you accept a loss of ", strong(show(level)),
     ` and want to be ${percent(chosen.confidence)} sure, the agent can afford `,
-    strong(`${median} random action${median === 1 ? "" : "s"}`), " at the median moment; ");
+    strong(mistakes(median)), " at the median moment; ");
   if (shareOf(0)) {
     element("lead").append("at ", strong(percent(shareOf(0))), " of moments it can afford none");
   } else element("lead").append("there is none at which it can afford none");
@@ -229,8 +230,8 @@ function drawDensities() {
   if (!info) return;
   const left_out = info.dropped
     ? `; the ${info.dropped} with the highest proxies are left out, as in the paper` : "";
-  element("densities-text").textContent = "True criticality (the mean loss after n random actions) "
-    + `given the proxy: bright where moments are likely. Each dot is a moment${left_out}.`;
+  element("densities-text").textContent = 
+    `True criticality (the mean loss of ${said.unit} after n ${said.mistakes}) given the proxy: bright where moments are likely. Each dot is a moment${left_out}.`;
   const columns = Math.min(info.panels.length, NARROW.matches ? 1 : 3);
   const rows = Math.ceil(info.panels.length / columns), height = 250 * rows + 100;
   const layout = baseLayout({height, margin: {l: 58, r: 14, t: 34, b: 84}, annotations: [],

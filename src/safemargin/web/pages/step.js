@@ -47,8 +47,8 @@ function showMargin(ended) {
       unknown ? UNKNOWN : ended ? "the episode has ended" : "no margin";
     return;
   }
-  const actions = margin === largest ? "random actions or more"
-    : margin === 1 ? "random action" : "random actions";
+  const actions = margin === largest ? `${said.mistakes} or more`
+    : margin === 1 ? said.mistake : said.mistakes;
   const sure = Math.round(table().confidence * 1000) / 10;
   const value = proxyValues()[view.step], level = tolerance();
   const here = Array.isArray(value) ? null : view.tables.plateaus(table(), value)
@@ -92,7 +92,8 @@ function showScores() {
     const fill = make("div", {className: "fill"});
     fill.style.left = 100 * row.from + "%";
     fill.style.width = 100 * row.share + "%";
-    const isTaken = !Array.isArray(taken) && taken - first === i;
+    const isTaken = Array.isArray(taken) ? String(taken) === String(view.study.joint_actions[i] ?? "none")
+      : taken - first === i;
     return make("div",
       {className: "score" + (isTaken ? " taken" : ""),
         title: `${row.name}: ${row.hover}${isTaken ? " – taken" : ""}`},
@@ -106,7 +107,9 @@ function showScores() {
 function scoreRows(raw) {
   const kind = view.study.score_kind, discrete = kind === "q" || kind === "logits";
   const first = view.study.first_action;
-  const nameOf = i => view.names[i] || (discrete ? `action ${first + i}` : `dimension ${i}`);
+  const joint = view.study.joint_actions;  // String, not join: an action may have rows and columns
+  const nameOf = i => joint.length ? `action ${joint[i]}`
+    : view.names[i] || (discrete ? `action ${first + i}` : `dimension ${i}`);
   if (kind === "logits") {
     const top = Math.max(...raw), weights = raw.map(value => Math.exp(value - top));
     const all = weights.reduce((a, b) => a + b);

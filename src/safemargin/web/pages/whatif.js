@@ -67,8 +67,8 @@ function stateText(data) {
   }
   const trials = data.results.reduce((count, each) => count + each.losses.length, 0);
   const from = data.stored ? "stored in the study" : "run just now, not written to the study";
-  return `${trials.toLocaleString("en")} trials, ${from}. After n random actions the policy `
-    + `continues; losses are in discounted reward, over at most ${view.study.horizon} steps.`;
+  return `${trials.toLocaleString("en")} trials, ${from}. After n ${said.mistakes} the policy `
+    + `continues; losses are in ${said.unit}, over at most ${view.study.horizon} steps.`;
 }
 
 function drawLosses() {
@@ -87,7 +87,7 @@ function drawLosses() {
       thickness: 1},
     customdata: results.map(each =>
       each.exact ? "every sequence of actions" : `±${show(each.half_width)}`),
-    text: results.map(each => `${randomActions(each.n)} ${costs(each.mean, null, each.n !== 1)}`),
+    text: results.map(each => `${ofMistakes(each.n)} ${costs(each.mean, null, each.n !== 1)}`),
     hovertemplate: "%{text} on average (%{customdata})<extra></extra>"};
   const level = tolerance(), last = results[results.length - 1], shapes = [];
   const annotations = [{x: place.get(last.n), y: last.mean, xanchor: "left", xshift: 6,
@@ -115,7 +115,7 @@ function drawLosses() {
 function layChips() {
   const done = new Set(shown.data.results.map(each => each.n));
   const chips = shown.data.n_values.map(n => {
-    const chip = make("button", {textContent: n === 1 ? "1 random action" : n,
+    const chip = make("button", {textContent: n === 1 ? mistakes(1) : n,
       disabled: !done.has(n), onclick: () => chooseN(n)});
     chip.setAttribute("role", "radio");
     chip.setAttribute("aria-checked", n === shown.n);

@@ -1,5 +1,20 @@
 "use strict";
-// Sentences shared by report and explorer: what random actions cost, what is not known.
+// Sentences shared by report and explorer: what mistakes cost, what is not known.
+
+// Which mistakes a study measures, and what they cost; `speakOf` sets what it is about.
+let said = {mistakes: "random actions", mistake: "random action", unit: "discounted reward"};
+
+const mistakes = n => `${n} ${n === 1 ? said.mistake : said.mistakes}`;
+
+function speakOf(measured) {
+  said = measured;
+  for (const name of ["mistakes", "unit"]) {
+    for (const each of document.querySelectorAll(`.said-${name}`)) each.textContent = said[name];
+  }
+  const counted = document.getElementById("margin-box"), chips = document.getElementById("n-chips");
+  if (counted) counted.title = `How many ${said.mistakes} the agent can afford at this step`;
+  if (chips) chips.setAttribute("aria-label", `Number of ${said.mistakes}`);
+}
 
 const UNKNOWN = "above every measured proxy, so nothing is promised";
 
@@ -12,7 +27,7 @@ const PHASES = {
 };
 
 const grouped = number => number.toLocaleString("en");
-const randomActions = n => n === 1 ? "One random action" : `${n} random actions`;
+const ofMistakes = n => n === 1 ? `One ${said.mistake}` : mistakes(n);
 
 // 'costs 0.87 ± 0.1', 'gain 0.68', 'cost nothing': never a negative loss.
 function costs(mean, half = null, many = false) {
@@ -45,11 +60,11 @@ function verdict(results, level) {
     const most = results.reduce((a, b) => b.mean > a.mean ? b : a);
     const within = level === null ? "." : `: within the ${show(level)} you accept.`;
     const others = results.length > 1 ? " and no other n costs more" : "";
-    return `${randomActions(most.n)} ${costsOf(most)} on average${others}${within}`;
+    return `${ofMistakes(most.n)} ${costsOf(most)} on average${others}${within}`;
   }
   const found = results[at], sure = found.mean - (found.half_width || 0) > level;
   const beside = results[at - 1] || results[at + 1];
-  return `${randomActions(found.n)} ${costsOf(found)} on average, ${sure ? "" : "probably "}more `
+  return `${ofMistakes(found.n)} ${costsOf(found)} on average, ${sure ? "" : "probably "}more `
     + `than the ${show(level)} you accept`
     + (beside ? `; ${beside.n} ${costsOf(beside)}.` : ".");
 }
@@ -60,7 +75,7 @@ function lossBar(each, most, level) {
   fill.style.width = 100 * Math.max(each.mean, 0) / Math.max(most, 1e-9) + "%";
   const broken = level !== null && each.mean > level;
   return make("div", {className: "loss" + (broken ? " broken" : ""),
-    title: `${randomActions(each.n)} ${costsOf(each)} on average`},
+    title: `${ofMistakes(each.n)} ${costsOf(each)} on average`},
   make("span", {className: "quiet", textContent: `n = ${each.n}`}),
   make("div", {className: "track"}, fill),
   make("span", {textContent: show(roundTo(each.mean, 3))

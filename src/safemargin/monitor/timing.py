@@ -1,0 +1,162 @@
+"""Rankings of steps to attack, and the thresholds that spend a budget of attacked steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from safemargin.core.records import Floats
+from safemargin.criticality.rollouts import Runner
+from safemargin.errors import InvalidInput, did_you_mean
+from safemargin.margins.learned.probe import LEARNED, Probe
+from safemargin.policies.features import History
+from safemargin.policies.proxies import Proxy, proxy_at, single_values
+from safemargin.study.learning import stored_probe
+from safemargin.study.study import Study
+
+LOT, MARGIN = "lot", "margin"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Attacks above a threshold, and at it with a chance."""
+
+    threshold: float
+    chance: float
+
+    @classmethod
+    def for_budget(cls, values: Floats, budget: float) -> Rule:
+        """Return the rule that attacks this share of the steps with these values."""
+        highest, wanted = -np.sort(-values), budget * len(values)
+        threshold = float(highest[min(int(wanted), len(values) - 1)])
+        above, equal = int((values > threshold).sum()), int((values == threshold).sum())
+        return cls(threshold, min((wanted - above) / equal, 1.0))
+
+    def weights(self, values: Floats) -> Floats:
+        """Return the chance that each step is attacked."""
+        return np.where(
+            values > self.threshold, 1.0, np.where(values == self.threshold, self.chance, 0.0)
+        )
+
+
+class Ranking:
+    """A number for each step, the higher the better to attack; this one is lot."""
+
+    name = LOT
+
+    def begin(self) -> None:
+        """Forget the game before."""
+
+    def along(self, study: Study) -> Iterator[tuple[Floats, int, int | None]]:
+        """Yield values along natural episodes, [steps], their opening and measured step."""
+        for trace in study.store.proxy_traces(study.default_proxy):
+            if trace.key.phase == "natural":
+                yield self._of(trace.values), trace.opening, trace.moment_step
+
+    def _of(self, values: Floats) -> Floats:
+        return 0 * single_values(values)
+
+    def now(
+        self, runner: Runner, row: npt.NDArray[np.float32], hidden: npt.NDArray[Any], step: int
+    ) -> float:
+        """Return the value of the step that the runner's simulator is at."""
+        return 0.0
+
+
+class ByProxy(Ranking):
+    """A proxy of the scores."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.name, self._proxy = proxy.name, proxy
+        if proxy.history:
+            raise InvalidInput(
+                f"an attack sees the scores alone, and the proxy {proxy.name!r} looks at "
+                "observations; leave it out with --by"
+            )
+
+    def along(self, study: Study) -> Iterator[tuple[Floats, int, int | None]]:
+        for trace in study.store.proxy_traces(self._proxy.name):
+            if trace.key.phase == "natural":
+                yield self._of(trace.values), trace.opening, trace.moment_step
+
+    def _of(self, values: Floats) -> Floats:
+        return single_values(values)
+
+    def now(
+        self, runner: Runner, row: npt.NDArray[np.float32], hidden: npt.NDArray[Any], step: int
+    ) -> float:
+        space = runner.simulator.env.action_space
+        n_values = runner.settings.n_values
+        found = proxy_at(self._proxy, row, n_values=n_values, action_space=space, step=step)
+        return float(np.ravel(found)[0])
+
+
+class ByMargin(ByProxy):
+    """The lowest margin first."""
+
+    def __init__(self, proxy: Proxy, study: Study, confidence: float, tolerance: float) -> None:
+        super().__init__(proxy)
+        self.name, self._tolerance = MARGIN, tolerance
+        self._margins = study.fit(confidence, proxy=proxy.name)
+
+    def _of(self, values: Floats) -> Floats:
+        found = self._margins.lookup(single_values(values), self._tolerance).margin
+        return -np.asarray(found, np.float64)
+
+    def now(
+        self, runner: Runner, row: npt.NDArray[np.float32], hidden: npt.NDArray[Any], step: int
+    ) -> float:
+        return float(self._of(np.array([super().now(runner, row, hidden, step)]))[0])
+
+
+class ByLearned(Ranking):
+    """The study's learned proxy."""
+
+    name = LEARNED
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self.begin()
+
+    def begin(self) -> None:
+        self._history = History(self._probe.kind, 1)
+
+    def along(self, study: Study) -> Iterator[tuple[Floats, int, int | None]]:
+        for trace in study.store.proxy_traces(LEARNED):
+            if trace.key.phase == "natural":
+                yield trace.values, trace.opening, trace.moment_step
+
+    def now(
+        self, runner: Runner, row: npt.NDArray[np.float32], hidden: npt.NDArray[Any], step: int
+    ) -> float:
+        values, _ = self._probe(self._history.add(row[None], hidden))
+        return float(values[0])
+
+
+def make_rankings(
+    study: Study,
+    by: Sequence[str] | None,
+    confidence: float,
+    tolerance: float,
+    proxies: Mapping[str, Proxy],
+) -> list[Ranking]:
+    default = study.default_proxy
+    learned = [LEARNED] * (LEARNED in study.proxies)
+    known = [LOT, *proxies, MARGIN, *learned]
+    found: list[Ranking] = []
+    for name in by or [LOT, default, MARGIN, *learned]:
+        if name == LOT:
+            found.append(Ranking())
+        elif name == MARGIN:
+            found.append(ByMargin(proxies[default], study, confidence, tolerance))
+        elif name == LEARNED and learned:
+            found.append(ByLearned(stored_probe(study.store)))
+        elif name in proxies:
+            found.append(ByProxy(proxies[name]))
+        else:
+            raise InvalidInput(f"there is no ranking {name!r}; {did_you_mean(name, known)}")
+    return found

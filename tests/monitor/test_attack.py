@@ -1,0 +1,177 @@
+"""Games under attack, in worlds where their cost is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.paths import WORLDS
+
+import safemargin as sm
+from safemargin.cli import main
+from safemargin.errors import InvalidInput, StudyIncomplete
+from safemargin.monitor.attack import CRITICALITY, Attacked, AttackRow, measure_attack
+from safemargin.monitor.attackers import make_attack
+from safemargin.monitor.timing import Rule
+
+LENGTH = 60
+
+
+def create(path: Path, environment: str = "make_chain", **settings: Any) -> sm.Study:
+    given = sm.Settings(**{"n_values": (1, 2), "trials": 4, "gamma": 0.9, **settings})
+    policy = f"{WORLDS}:{'always_first' if 'chain' in environment else 'swerve'}"
+    return sm.Study.create(path, f"{WORLDS}:{environment}", policy, given, scores="logits")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("attack") / "chain"
+    with create(path) as made:
+        made.collect(natural=20, spread=0, workers=1)
+    return path
+
+
+def rows_of(found: Attacked) -> dict[str, AttackRow]:
+    return {row.ranking: row for row in found.rows}
+
+
+def test_attacks_by_lot(study: Path) -> None:
+    with sm.Study.open(study, trust=True) as opened:
+        found = measure_attack(opened, budgets=[0.1], by=["lot"], games=150)
+    row = rows_of(found)["lot"]
+    # A step is survived with 1 − 0.1 · ½, and the fatal one pays nothing; games start at 0 … 4.
+    alive = 0.95
+    expected = np.mean([sum(alive**k for k in range(1, LENGTH - s + 1)) for s in range(5)])
+    assert row.half_width is not None
+    assert row.score is not None
+    assert abs(row.score - expected) <= 2 * row.half_width
+    assert row.attacked == pytest.approx(0.1, abs=0.03)
+    assert row.loss == pytest.approx(found.score - row.score)
+    assert 55 < found.score <= 60
+
+
+def test_attacks_where_the_proxy_is_high(study: Path) -> None:
+    with sm.Study.open(study, trust=True) as opened:
+        for attack in ("worst", "exact"):
+            found = measure_attack(
+                opened, budgets=[0.25], attack=attack, by=["log_prob_range"], games=6
+            )
+            # The proxy grows with the state, so the walk ends where it reaches the threshold.
+            traces = [trace.values for trace in opened.store.proxy_traces("log_prob_range")]
+            rule = Rule.for_budget(np.concatenate(traces), 0.25)
+            states = rule.threshold - 1  # the score of action 0 is 1 + the state
+            row = rows_of(found)["log_prob_range"]
+            assert row.score is not None
+            ends = LENGTH - found.score
+            assert states - 4 <= row.score + ends <= states + 2 if attack == "worst" else True
+            assert row.attacked is not None
+            assert row.attacked < 0.25
+
+
+def test_the_rule_spends_the_budget() -> None:
+    values = np.array([1.0, 3.0, 3.0, 3.0, 2.0, 0.0, 0.0, 0.0])
+    for budget in (0.125, 0.25, 0.5, 0.6, 0.9):
+        rule = Rule.for_budget(values, budget)
+        assert rule.weights(values).sum() == pytest.approx(budget * len(values))
+    assert Rule.for_budget(values, 0.25) == Rule(3.0, 2 / 3)
+    assert Rule.for_budget(values, 0.5) == Rule(1.0, 0.0)
+
+
+def test_what_was_measured_stands_beside_it(study: Path) -> None:
+    with sm.Study.open(study, trust=True) as opened:
+        found = measure_attack(opened, budgets=[0.1, 0.5], by=["lot", "log_prob_range"], games=2)
+        losses = opened.tuples().criticalities[:, 0]
+    by = {(row.ranking, row.budget): row for row in found.rows}
+    best = np.sort(losses)[::-1]
+    assert by[CRITICALITY, 0.1].measured == pytest.approx(best[:2].mean())
+    assert by[CRITICALITY, 0.5].measured == pytest.approx(best[:10].mean())
+    assert by[CRITICALITY, 0.5].loss is None
+    assert by["lot", 0.1].measured == pytest.approx(losses.mean())
+
+
+def test_finished_games_are_kept(study: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "games.json"
+
+    class Stopped(Exception):
+        pass
+
+    class Progress:
+        def __init__(self, left: int) -> None:
+            self.left, self.played = left, 0
+
+        def stage(self, name: str, *, total: int, done: int) -> None:
+            pass
+
+        def advance(self, steps: int) -> None:
+            self.played += steps > 0
+            self.left -= 1
+            if self.left == 0:
+                raise Stopped
+
+    with sm.Study.open(study, trust=True) as opened:
+        given: dict[str, Any] = {"budgets": [0.1], "by": ["lot"], "games": 4, "kept": kept}
+        with pytest.raises(Stopped):
+            measure_attack(opened, progress=Progress(6), **given)
+        rest = Progress(99)
+        again = measure_attack(opened, progress=rest, **given)
+        assert rest.played == 8 - 6
+        assert again == measure_attack(opened, **{**given, "kept": None})
+    kept.write_text("[")
+    with (
+        sm.Study.open(study, trust=True) as opened,
+        pytest.raises(InvalidInput, match="is no file of attacked games"),
+    ):
+        measure_attack(opened, **given)
+
+
+def test_false_observations() -> None:
+    found = make_attack("observation:0.5")
+    assert "differ by up to 0.5 of the range" in found.words
+
+
+def test_false_observations_mislead_the_agent(tmp_path: Path) -> None:
+    with create(tmp_path / "study", "make_swerving") as made:
+        made.collect(natural=2, spread=0, workers=1)
+        found = measure_attack(made, budgets=[0.5], attack="observation:1", by=["lot"], games=4)
+    row = rows_of(found)["lot"]
+    assert row.loss is not None
+    assert row.loss > 1  # any state can be faked, and the other parity has the other action
+
+
+def test_the_command_line(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["attack", str(study), "--games", "2", "-o", str(tmp_path / "games.json")]
+    assert main([*base, "--budget", "0.05,0.2", "--by", "lot", "log_prob_range"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Games attacked by a random action (2 for each row" in printed
+    assert main([*base, "--by", "lot", "--attack", "worst", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["words"] == "the action with the least score"
+    assert [row["ranking"] for row in found["rows"]] == ["lot", CRITICALITY]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"budgets": [0.0]}, "a budget is a share of steps between 0 and 1, got 0"),
+        ({"games": 1}, "an attack takes at least 2 games for a band, got 1"),
+        ({"attack": "wrost"}, "attack 'wrost' is unknown; did you mean 'worst'"),
+        ({"attack": "observation"}, "attack 'observation': write observation:EPS"),
+        ({"attack": "observation:2"}, "with EPS above 0 and up to 1"),
+        ({"by": ["lott"]}, "there is no ranking 'lott'; did you mean 'lot'"),
+    ],
+)
+def test_bad_input(study: Path, given: dict[str, Any], message: str) -> None:
+    with sm.Study.open(study, trust=True) as opened, pytest.raises(InvalidInput, match=message):
+        measure_attack(opened, **given)
+
+
+def test_exact_takes_a_world_without_chance(tmp_path: Path) -> None:
+    with create(tmp_path / "study", "make_slipping") as made:
+        with pytest.raises(StudyIncomplete, match="has no natural episode to learn thresholds"):
+            measure_attack(made, by=["lot"])
+        made.collect(natural=1, spread=0, workers=1)
+        with pytest.raises(InvalidInput, match="attack 'exact' tries every action"):
+            measure_attack(made, attack="exact", by=["lot"])
