@@ -31,7 +31,7 @@ test: $(STAMP)  ## all tests; the statistical ones in a reduced form
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(STAMP)  ## the statistical truths, whole
-	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow
+	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow tests/environments/test_environment_contract.py
 
 docs: $(VENV)/.docs  ## the site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html

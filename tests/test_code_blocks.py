@@ -48,6 +48,8 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
+    r"safemargin (collect|doctor) (minigrid|pettingzoo|bridge):": "needs your "
+    "agents; tests/environments has a test of each scheme",
     r"safemargin demo": SLOW,
     r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
@@ -97,6 +99,7 @@ SMALLER = {
     "--natural 40 --spread 10": "--natural 12 --spread 4",
     "--natural 60 --spread 60 --n 1,2,4,8": "--natural 20 --spread 2 --n 1",
     "--plan-seconds 20": "--plan-seconds 2 --plan-moments 2 --workers 1",
+    "--natural 100 --spread 50": "--natural 12 --spread 4",
     "--gamma 0.97": "--gamma 0.9",
     "--n 1,2,4,8": "--n 1,2",
 }
@@ -317,6 +320,15 @@ def test_the_tutorial_on_an_environment_of_your_own(
     assert "the layer that leaks is Tidal, which keeps state outside its attributes" in said
     assert "Tidal can be measured by replay" in said
     assert (empty / "moments.csv").exists()
+    assert "data:image/jpeg;base64," in (empty / "report.html").read_text()
+
+
+def test_the_tutorial_on_a_world_in_jax(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jax", reason="needs safemargin[jax]")
+    follow("docs/tutorials/jax.md")
+    said = capsys.readouterr().out
+    assert "Ridge can be measured by snapshot" in said
+    assert "Forgetful cannot be measured: step is not a pure function" in said
     assert "data:image/jpeg;base64," in (empty / "report.html").read_text()
 
 

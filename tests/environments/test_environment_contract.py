@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.teams import write_team
 
 from safemargin.environments import (
     EnvironmentSpec,
@@ -29,13 +31,33 @@ CLASSIC = [
 ]
 TOY_TEXT = ["Taxi-v4", "FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"]
 MUJOCO = ["HalfCheetah-v5", "Ant-v5", "Hopper-v5"]
-ALL = [*(f"atari:{game}" for game in ATARI), *CLASSIC, *TOY_TEXT, *MUJOCO]
+MINIGRID = ["minigrid:MiniGrid-DoorKey-8x8-v0", "minigrid:MiniGrid-Dynamic-Obstacles-6x6-v0"]
+PETTINGZOO = {
+    "pettingzoo:tictactoe_v3/player_2": {"player_1": 9},
+    "pettingzoo:rps_v2/player_0": {"player_1": 3},
+}
+ALL = [*(f"atari:{game}" for game in ATARI), *CLASSIC, *TOY_TEXT, *MUJOCO, *MINIGRID, *PETTINGZOO]
+
+# Tried by `make test-slow`, because each takes up to minutes.
+HIGHWAY = ["highway_env:highway-fast-v0", "highway_env:parking-v0"]
+LARGE = {
+    "pettingzoo:connect_four_v3/player_1": {"player_0": 7},
+    "pettingzoo:leduc_holdem_v4/player_1": {"player_0": 4},
+    "pettingzoo:chess_v6/player_0": {"player_1": 4672},
+    "pettingzoo:cooperative_pong_v6/paddle_0": {"paddle_1": 3},
+    "pettingzoo:knights_archers_zombies_v11/archer_0": {
+        "archer_1": 6,
+        "knight_0": 6,
+        "knight_1": 6,
+    },
+}
+SLOW = os.environ.get("SAFEMARGIN_SLOW") == "1"
 
 CONTINUATIONS = 200
 RESTORES = 5
 
 
-@pytest.fixture(params=ALL)
+@pytest.fixture(params=[*ALL, *HIGHWAY, *LARGE] if SLOW else ALL)
 def spec(
     request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> EnvironmentSpec:
@@ -47,6 +69,16 @@ def spec(
         pytest.importorskip("mujoco")
         pytest.importorskip("imageio")
         monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it stands
+    if text in HIGHWAY:
+        pytest.importorskip("highway_env")
+    if text.startswith("minigrid:"):
+        pytest.importorskip("minigrid")
+    if text.startswith("pettingzoo:"):
+        pytest.importorskip("pettingzoo")
+        pytest.importorskip("pygame")
+        monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+        team = write_team(tmp_path / "linear.py", {**PETTINGZOO, **LARGE}[text])
+        return EnvironmentSpec.parse(text, {"team": team, "partners": "sampled"})
     return EnvironmentSpec.parse(text)
 
 

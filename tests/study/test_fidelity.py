@@ -17,6 +17,7 @@ from safemargin.core.seeding import Purpose, stream
 from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.policies import Proxy
 from safemargin.study import measure_fidelity
+from safemargin.study.fidelity import BEST
 
 GAMMA, LENGTH = 0.99, 60
 # The scores of `always_first` grow with the state, so this one is highest at the first steps.
@@ -75,6 +76,7 @@ def test_closed_forms(study: Path) -> None:
         assert rows[name].loss == pytest.approx(expected, abs=1e-9), name
         assert rows[name].gain == pytest.approx(expected - lot_loss, abs=1e-9), name
     assert rows["lot"].gain == rows["lot"].gain_half_width == 0
+    assert rows[BEST].loss >= max(row.loss for row in found.rows) - 1e-12
     assert rows["log_prob_range"].half_width == pytest.approx(0, abs=1e-9)
     assert (rows["early"].gain_half_width or 0) > 0
     ranked = [row.gain for row in found.rows]
@@ -109,7 +111,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "Loss of discounted reward by 2 random actions, placed by each ranking in 2" in printed
     assert main(["fidelity", path, "--workers", "1", "--proxy", "log_prob_range", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert {row["ranking"] for row in rows} == {"log_prob_range", "lot"}
+    assert {row["ranking"] for row in rows} == {"log_prob_range", "lot", BEST}
     assert main(["fidelity", path, "--n", "3"]) == 2
     assert "the study measures n = 1, 2, not 3" in capsys.readouterr().err
 

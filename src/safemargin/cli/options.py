@@ -125,8 +125,11 @@ Json = Annotated[bool, Parameter(name="--json", help="print one JSON document on
 StudyFolder = Annotated[Path, Parameter(name="STUDY", help="a study's folder")]
 Output = Annotated[Path, Parameter(name=("--output", "-o"))]
 Estimand = Annotated[
-    Literal["mean", "single-run"],
-    Parameter(help="whose loss is bounded: the mean at a moment, or that of a single run"),
+    Literal["mean", "single-run", "p90", "p95", "p99", "sd"],
+    Parameter(
+        help="which loss is bounded: the mean at a moment, that of a single run, or how it varies "
+        "over a moment's trials: a percentile (p95) or the standard deviation (sd)"
+    ),
 ]
 Promise = Annotated[
     Literal["bound", "margin"],

@@ -66,6 +66,7 @@ def doctor(
         way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
     from safemargin.environments import EnvironmentSpec
+    from safemargin.environments.functional.naming import suited_to
     from safemargin.study.creation import settings_for
 
     acts = {} if action_choice is None else {"action_choice": action_choice}
@@ -73,7 +74,8 @@ def doctor(
     loaded, named = None, made_with.policy(policy) or spec.own_policy
     if named is not None:
         _say_how_it_plays(environment, policy)
-        loaded = sm.load_policy(named, kind=made_with.scores)
+        spec, named = spec.with_team(named)
+        loaded = suited_to(spec, sm.load_policy(named, kind=made_with.scores))
     settings = settings_for(loaded, {"opening": opening} | acts)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)
@@ -282,7 +284,7 @@ def learn(
     study: options.StudyFolder,
     /,
     *,
-    target: Literal["losses", "regret", "stakes"] = "losses",
+    target: Literal["losses", "regret", "stakes", "return"] = "losses",
     output: options.Output | None = None,
     labels: int = 0,
     tolerance: float | None = None,
@@ -308,7 +310,9 @@ def learn(
     Args:
         target: losses: what random actions cost, for margins; regret: where the agent itself is
             wrong, and stakes: where it matters which action is taken, for a ranking of decisions
-            called `learned-regret` or `learned-stakes` (`simulate-oversight --by regret`)
+            called `learned-regret` or `learned-stakes` (`simulate-oversight --by regret`); return:
+            which steps matter for the return of an episode, recorded as `learned-return`
+            (`fidelity` tests it)
         output: with --target regret or stakes: also write the ranking into this JSON file
         labels: first collect cheap labels until there are this many: natural moments of other
             games with a few trials each, for training only
@@ -323,6 +327,9 @@ def learn(
     from safemargin.cli.show_ranking import print_ranking
     from safemargin.study.learning_rankings import ranking_of
 
+    if target == "return":
+        _learn_return(study, output, about, as_json=as_json)
+        return
     if output is not None and target == "losses":
         raise InvalidInput(
             "-o writes a ranking of decisions, with --target regret or stakes; a learned proxy "
@@ -344,6 +351,17 @@ def learn(
     options.print_answer(found, show, as_json=as_json)
     if output is not None and not as_json:
         print(f"wrote {output}" if found.recipe is not None else f"{output} was not written")
+
+
+def _learn_return(study: Path, output: Path | None, about: options.About, *, as_json: bool) -> None:
+    from safemargin.cli.console import ProgressBar
+    from safemargin.study.return_model import learn_return
+
+    if output is not None:
+        raise InvalidInput("-o writes a ranking of decisions, with --target regret or stakes")
+    with sm.Study.open(study, **vars(about)) as opened, ProgressBar() as progress:
+        found = learn_return(opened.store, progress)
+    options.print_answer(found, print, as_json=as_json)
 
 
 def _print_learned(found: Learned) -> None:

@@ -181,6 +181,7 @@ class Tuples:
     proxy: str
     groups: npt.NDArray[np.int64] | None = None  # [moments] equal for one game, and for copies
     runs: Floats | None = None  # [moments, runs, n] losses of single runs, where asked for
+    statistics: Mapping[str, Floats] | None = None  # name → [moments, n], where asked for
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -192,10 +193,16 @@ class Tuples:
             map(EpisodeKey, self.phases.tolist(), self.indices.tolist(), self.lives.tolist())
         )
 
-    def losses(self, estimand: Literal["mean", "single-run"]) -> Floats:
-        """Return what a fit bounds: mean losses [moments, n], or single ones [moments, runs, n]."""
+    def losses(self, estimand: str) -> Floats:
+        """Return what a fit bounds: [moments, n], or single runs [moments, runs, n]."""
         if estimand == "mean":
             return self.criticalities
+        if estimand != "single-run":
+            if self.statistics is None or estimand not in self.statistics:
+                raise InvalidInput(
+                    f"these tuples hold no {estimand}; use study.tuples(estimand={estimand!r})"
+                )
+            return self.statistics[estimand]
         if self.runs is None:
             raise InvalidInput(
                 "these tuples hold no single runs; use study.tuples(estimand='single-run')"

@@ -4,6 +4,7 @@
 back to a moment, `codecs`, `objects` and `graph` save and hash the objects inside it, `atari`,
 `ale`, `lean` (Atari without wrappers, fast) and `mujoco` know particular simulators, `rl_zoo` makes
 the environment of a training folder, `functional` holds environments of pure functions in JAX,
+`minigrid` and `pettingzoo` make the worlds of those libraries, `pygame` knows its objects,
 `identity` hashes an environment, and `doctor` proves that all of it works. To support a new
 simulator, write a `Codec` in a module of its own, like `mujoco`, and list it in `objects`.
 """

@@ -48,6 +48,7 @@ def environment_identity(
         name = recorded_class(type(layer))
         name = re.sub(r"^safemargin_file_(\w+)_[0-9a-f]{12}\b", r"safemargin_environment_\1", name)
         hashed.update(name.encode())
+        hashed.update(str(vars(layer).get("safemargin_identity", "")).encode())
     for part in behaviour(env) if behaves is None else behaves:
         hashed.update(part)
     return f"sha256:{hashed.hexdigest()}"

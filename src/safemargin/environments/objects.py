@@ -25,6 +25,7 @@ from gymnasium.envs.registration import EnvSpec, WrapperSpec
 from safemargin.environments import codecs
 from safemargin.environments.ale import EmulatorState
 from safemargin.environments.codecs import Codec, Reference, qualified_name
+from safemargin.environments.pygame import CODECS as PYGAME
 from safemargin.errors import InvalidInput
 
 _CONSTANT_ATTRIBUTES = frozenset(
@@ -177,6 +178,10 @@ def _load_statistics(cls: type) -> Codec:
     return Statistics(cls) if qualified_name(cls) == _STATISTICS else PlainObject(cls)
 
 
+def _always(codec: Codec) -> Callable[[type], Codec]:
+    return lambda cls: codec
+
+
 _BY_NAME: dict[str, Callable[[type], Codec]] = {
     "ale_py._ale_py.ALEInterface": lambda cls: EmulatorState(),
     "ale_py._ale_py.ALEState": lambda cls: codecs.Unhashed(),  # immutable
@@ -184,6 +189,8 @@ _BY_NAME: dict[str, Callable[[type], Codec]] = {
     "mujoco._structs.MjModel": lambda cls: codecs.Model(),
     "gymnasium.wrappers.common.PassiveEnvChecker": lambda cls: codecs.Unseen(),
     _STATISTICS: _load_statistics,
+    "safemargin.environments.pettingzoo.Partners": lambda cls: codecs.Codec(),  # never changes
+    **{name: _always(codec) for name, codec in PYGAME.items()},
 }
 
 _BY_TYPE: list[tuple[type | tuple[type, ...], Codec]] = [

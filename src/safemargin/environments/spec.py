@@ -24,6 +24,8 @@ _VERSIONED = re.compile(r"-v\d+$")
 SCHEMES: Mapping[str, str] = {
     "atari": "safemargin.environments.atari:make_atari",
     "jax": "safemargin.environments.functional.naming:make_functional",
+    "minigrid": "safemargin.environments.minigrid:make_minigrid",
+    "pettingzoo": "safemargin.environments.pettingzoo:make_agent",
     "rl-zoo": "safemargin.environments.rl_zoo:make_rl_zoo",
 }
 """'SCHEME:REST' names the environment that this function makes of REST and the arguments."""
@@ -126,6 +128,21 @@ class EnvironmentSpec:
         finally:
             close_environment(env)
 
+    def with_team(self, policy: Any) -> tuple[EnvironmentSpec, Any]:
+        """Return the environment and the policy measured in it.
+
+        In 'pettingzoo:GAME/AGENT' the policy may name a whole team, whose other members then
+        become part of the environment.
+        """
+        if self.scheme != "pettingzoo" or not isinstance(policy, str) or "team" in self.arguments:
+            return self, policy
+        from safemargin.policies.team import find_team, member_of
+
+        if find_team(policy) is None:
+            return self, policy
+        team, agent = _with_full_path(policy), str(self.text).rpartition("/")[2]
+        return EnvironmentSpec.parse(self, {"team": team}), member_of(agent, team)
+
     @property
     def own_policy(self) -> str | None:
         """The text that names the policy trained here, where the environment comes with one."""
@@ -142,7 +159,10 @@ class EnvironmentSpec:
         source, colon, attribute = (self.text or self.name).rpartition(":")
         if source.endswith(".py"):
             source = Path(source).name
-        arguments = json.dumps(dict(self.arguments), sort_keys=True, default=repr)
+        given = dict(self.arguments)
+        if self.scheme == "pettingzoo" and isinstance(given.get("team"), str):
+            given["team"] = Path(given["team"]).name
+        arguments = json.dumps(given, sort_keys=True, default=repr)
         return f"{source}{colon}{attribute} {arguments}"
 
     def to_json(self) -> str | None:
@@ -199,6 +219,8 @@ def _with_full_path(text: str) -> str:
     scheme, _, rest = text.partition(":")
     if scheme in FOLDERS:
         return f"{scheme}:{Path(rest).expanduser().resolve()}"
+    if scheme in SCHEMES:
+        return f"{scheme}:{_with_full_path(rest)}"
     source, colon, attribute = text.rpartition(":")
     if source.endswith(".py") and Path(source).expanduser().is_file():
         return f"{Path(source).expanduser().resolve()}{colon}{attribute}"

@@ -73,6 +73,12 @@ README = (
     "tolerance and the margin that a correct look-up returns."
 )
 
+README_STATISTIC = (
+    "The loss that is bounded here is no mean: 'estimand' says p95 (or p90, p99) for the 95 % "
+    "percentile of the loss over the random actions at a moment, and sd for its standard deviation."
+)
+"""Added where margins are about the spread of the loss at a moment."""
+
 README_MEASURED = (
     "These margins are about something else: wherever this text says random, read the 'mistakes' "
     "in 'measured', and wherever it says loss of discounted reward, read the 'loss' there."

@@ -16,12 +16,13 @@ from safemargin.core.measured import USUAL, Measured
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput
-from safemargin.margins.bounds.table import Bound, Estimand, check_known
+from safemargin.margins.bounds.table import STATISTICS, Bound, Estimand, check_known
 from safemargin.margins.file import (
     ABOUT,
     FORMAT,
     README,
     README_MEASURED,
+    README_STATISTIC,
     VERSION,
     describe_bound,
     parse_document,
@@ -184,7 +185,11 @@ class Margins:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "readme": README if self.measured.usual else f"{README} {README_MEASURED}",
+            "readme": " ".join(
+                [README]
+                + [README_MEASURED] * (not self.measured.usual)
+                + [README_STATISTIC] * (self.estimand in STATISTICS)
+            ),
             **{name: kind(getattr(self, name)) for name, kind in ABOUT.items()},
             **describe_bound(self.bound),
             "natural_proxies": None if natural is None else natural.to_dict(),

@@ -62,6 +62,7 @@ def normalized(policy: Any, statistics: Any) -> Any:
 
 
 LOADERS: Mapping[str, str] = {
+    "team": "safemargin.policies.team:load_member",
     "rl-zoo": "safemargin.policies.rl_zoo:load_rl_zoo",
 }
 """'SCHEME:REST' names the policy that this function makes of REST and the options."""

@@ -5,13 +5,14 @@ made of. `collection` runs the `passes`, with `selection` between them, and writ
 All SQL is in `store`, `reading` and `schema`; `blobs`, `folders` and `disk_faults` handle its
 arrays, its lock and its errors, and `evidence` checks estimates against raw returns.
 
-`tuples`, `grouping`, `single_runs` and `restop` read arrays for a fit, and `judging` fits,
-validates and compares. `learning` learns a proxy from the `lessons`, whose moments `kinship`
-groups, and `learning_rankings` rankings by the `regrets` of measured moments. `status`, `plays`,
-`rare_losses`, `noise` and `findings` describe the data; `costs`, `forecast`, `pilot`, `planning`
-and `suggestions` say what a collection will cost; `plot_info` and `plots` draw it, and `export`
-writes tables. `fidelity` tests rankings of steps, `gating` compares two studies, as `pytest_plugin`
-does in a test, and `tracing` studies the checkpoints of a training.
+`tuples`, `grouping`, `single_runs`, `loss_statistics` and `restop` read arrays for a fit, and
+`judging` fits, validates and compares. `learning` learns a proxy from the `lessons`, whose moments
+`kinship` groups, and `learning_rankings` rankings by the `regrets` of measured moments. `status`,
+`plays`, `rare_losses`, `noise` and `findings` describe the data; `costs`, `forecast`, `pilot`,
+`planning` and `suggestions` say what a collection will cost; `plot_info` and `plots` draw it, and
+`export` writes tables. `fidelity` tests rankings of steps, one of which a `return_model` learns,
+`gating` compares two studies, as `pytest_plugin` does in a test, and `tracing` studies the
+checkpoints of a training.
 """
 
 from __future__ import annotations

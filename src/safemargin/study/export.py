@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.files import written_whole
+from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import Array
 from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
 from safemargin.study.grouping import group_labels
+from safemargin.study.loss_statistics import loss_statistic
 from safemargin.study.reading import TupleRow
 from safemargin.study.regrets import RegretReader
 from safemargin.study.store import Store
@@ -23,7 +25,8 @@ Columns = Mapping[str, Sequence[Any] | Array]
 def export_tuples(store: Store, path: Path) -> Path:
     """Write one row for each moment, proxy and n; moments that share a `group` belong together.
 
-    `regret` and `stakes` are empty where the trials cannot show them; `regret_how` says how they
+    `loss_sd` and `loss_p95` say how the loss varies over the trials of a moment. `regret` and
+    `stakes` are empty where the trials cannot show them; `regret_how` says how they
     are known.
     """
     rows = store.tuple_rows()
@@ -37,14 +40,16 @@ def export_tuples(store: Store, path: Path) -> Path:
     group_of = dict(zip(moments, group_labels(store, moments).tolist(), strict=True))
     columns["group"] = [group_of[key] for key in keys]
     reader, step_of = RegretReader(store), {row.key: row.step for row in rows}
-    known = {
-        (key, found.estimate.n): reader.of(key, step_of[key], found)
-        for key, found in store.all_measurements()
-        if key in step_of
-    }
+    found = {(key, one.estimate.n): one for key, one in store.all_measurements() if key in step_of}
+    known = {(key, n): reader.of(key, step_of[key], one) for (key, n), one in found.items()}
     regrets = [known[row.key, row.n] for row in rows]
     for name in ("regret", "stakes"):
         columns[name] = [None if each is None else getattr(each, name) for each in regrets]
+    worst = parse_perturbation(store.settings().perturb).kind == "worst"  # nothing varies there
+    for name in ("sd", "p95"):
+        columns[f"loss_{name}"] = [
+            None if worst else loss_statistic(found[row.key, row.n], name) for row in rows
+        ]
     columns["regret_how"] = [None if each is None else each.how for each in regrets]
     return _write(columns, path)
 

@@ -20,7 +20,7 @@ from safemargin.core.seeding import Purpose, stream
 from safemargin.criticality.stopping import student_quantile
 from safemargin.engines import EngineName, check_engine
 from safemargin.errors import InvalidInput, StudyIncomplete, did_you_mean
-from safemargin.margins.learned.probe import RANKINGS
+from safemargin.margins.learned.probe import EXPLANATIONS, RANKINGS
 from safemargin.study.collection import check_collect
 from safemargin.study.grouping import group_labels
 from safemargin.study.passes import measure_moments
@@ -28,6 +28,9 @@ from safemargin.study.study import Study
 
 LOT = "lot"
 """The ranking that names any step with equal chance."""
+
+BEST = "true criticality (of the steps named)"
+"""The ranking that knows the loss at all the steps that the others, and lot, name in an episode."""
 
 BAND = 0.95
 
@@ -117,6 +120,7 @@ def measure_fidelity(
         name: np.array([losses[Moment(key, steps[name])] for key, steps in chosen.items()])
         for name in next(iter(chosen.values()))
     }
+    table[BEST] = np.max(list(table.values()), axis=0)
     rows = [_row(name, values, table[LOT], groups) for name, values in table.items()]
     measured = study.settings.measured
     return Fidelity(
@@ -132,7 +136,7 @@ def measure_fidelity(
 def _rankings(study: Study, proxies: Sequence[str] | None) -> list[str]:
     """Return the proxies to rank by, all of them recorded along every episode."""
     store = study.store
-    known = [*study.proxies, *RANKINGS.values()]
+    known = [*study.proxies, *RANKINGS.values(), *EXPLANATIONS.values()]
     traced = [name for name in known if not store.untraced(name)]
     for name in proxies or ():
         if name not in traced:

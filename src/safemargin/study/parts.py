@@ -14,6 +14,7 @@ from safemargin.criticality.estimation import Randomness
 from safemargin.criticality.perturbations import Perturbation, make_perturbation
 from safemargin.engines import Job
 from safemargin.environments import EnvironmentSpec
+from safemargin.environments.functional.naming import suited_to
 from safemargin.errors import InvalidInput, UntrustedCode
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy
@@ -79,7 +80,8 @@ class Parts:
         `others` are the study's databases about more mistakes and losses to measure.
         """
         self.require_trust()
-        environment, policy = self.environment_spec(), self._loaded_policy()
+        environment = self.environment_spec()
+        policy = suited_to(environment, self._loaded_policy())
         if not self.proven:
             found = {
                 "environment": describe_environment(environment, policy),

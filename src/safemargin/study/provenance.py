@@ -11,6 +11,7 @@ import gymnasium as gym
 from safemargin.core.settings import Settings
 from safemargin.engines.proof import Proof
 from safemargin.environments import EnvironmentSpec, environment_identity
+from safemargin.environments.simulator import Env
 from safemargin.errors import StudyMismatch
 from safemargin.policies.action_spaces import joint_actions
 from safemargin.policies.base import Policy
@@ -74,8 +75,15 @@ def describe_environment(spec: EnvironmentSpec, policy: Policy) -> dict[str, Any
                 "first_action": int(space.start) if isinstance(space, gym.spaces.Discrete) else 0,
             }
             | ({"joint_actions": joint} if joint else {})
-            | ({"masked": True} if env.has_wrapper_attr("action_masks") else {})
+            | ({"masked": True} if _has_masks(env) else {})
         )
+
+
+def _has_masks(env: Env) -> bool:
+    if env.has_wrapper_attr("action_masks"):
+        return True
+    _, info = env.reset(seed=0)
+    return isinstance(info, dict) and info.get("action_mask") is not None
 
 
 def refuse_mixing(store: Store, meta: Mapping[str, Any]) -> None:

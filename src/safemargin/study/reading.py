@@ -26,7 +26,7 @@ from safemargin.core.records import (
 )
 from safemargin.core.settings import Settings
 from safemargin.errors import StudyError, StudyIncomplete
-from safemargin.margins.learned.probe import LEARNED, RANKINGS, is_learned
+from safemargin.margins.learned.probe import EXPLANATIONS, LEARNED, RANKINGS, is_learned
 from safemargin.study.blobs import unpack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.evidence import contradiction
@@ -235,7 +235,8 @@ class StoreReader:
     def proxy_traces(self, proxy: str) -> Iterator[ProxyTrace]:
         """Yield one proxy along every episode, by phase, number and life."""
         if is_learned(proxy) and (left := self.untraced(proxy)):
-            target = "".join(f" --target {name}" for name, of in RANKINGS.items() if of == proxy)
+            targets = (*RANKINGS.items(), *EXPLANATIONS.items())
+            target = "".join(f" --target {name}" for name, of in targets if of == proxy)
             raise StudyIncomplete(
                 f"the {proxy.replace('-', ' ')} proxy is not recorded along {len(left):,} episodes "
                 f"of the study in {self.folder}; run `safemargin learn {self.folder}{target}` "

@@ -27,7 +27,7 @@ from safemargin.core.records import (
     Phase,
 )
 from safemargin.errors import StudyError, StudyExists
-from safemargin.margins.learned.probe import LEARNED, is_learned
+from safemargin.margins.learned.probe import EXPLANATIONS, LEARNED, is_learned
 from safemargin.study.blobs import pack
 from safemargin.study.disk_faults import damaged, disk_faults
 from safemargin.study.folders import held, put_in_place
@@ -302,8 +302,14 @@ class Store(StoreReader):
     def add_trace(self, key: EpisodeKey, proxy: str, values: Floats) -> None:
         """Write what was computed afterwards along one episode, [steps], unless it is there."""
         with self._transaction():
-            insert = self._insert_own if is_learned(proxy) else self._insert
+            own = is_learned(proxy) and proxy not in EXPLANATIONS.values()
+            insert = self._insert_own if own else self._insert
             insert("episode_proxies", *astuple(key), proxy, pack(values))
+
+    def drop_trace(self, proxy: str) -> None:
+        """Delete what was computed along the episodes under this name."""
+        with self._transaction():
+            self._query("DELETE FROM main.episode_proxies WHERE proxy = ?", proxy)
 
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""

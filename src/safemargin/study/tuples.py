@@ -9,10 +9,11 @@ from safemargin.core.records import EpisodeKey, Floats, Tuples
 from safemargin.core.seeding import Purpose, stream
 from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput, StudyIncomplete
-from safemargin.margins.bounds.table import Estimand
+from safemargin.margins.bounds.table import STATISTICS, Estimand
 from safemargin.margins.learned.probe import is_learned
 from safemargin.margins.natural_proxies import draw_one_per_episode
 from safemargin.study.grouping import group_labels, learned_groups
+from safemargin.study.loss_statistics import read_statistic
 from safemargin.study.reading import TupleRow
 from safemargin.study.restop import read_under
 from safemargin.study.single_runs import single_run_losses
@@ -65,7 +66,10 @@ def read_tuples(
         groups=(
             learned_groups(store, keys, proxy) if is_learned(proxy) else group_labels(store, keys)
         ),
-        runs=None if estimand == "mean" else single_run_losses(store, keys, n_values),
+        runs=single_run_losses(store, keys, n_values) if estimand == "single-run" else None,
+        statistics=(
+            read_statistic(store, keys, n_values, estimand) if estimand in STATISTICS else None
+        ),
     )
 
 

@@ -24,6 +24,13 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def first(self, count: int) -> Schedule:
+        """Return the first actions."""
+        if count == len(self):
+            return self
+        words = self.words
+        return Schedule(self.actions[:count], None if words is None else words[:count])
+
 
 def schedule_of(uniforms: Floats, random_actions: RandomActions, *, masked: bool) -> Schedule:
     """Return the random actions that these numbers, [steps, width], stand for.

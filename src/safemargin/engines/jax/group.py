@@ -188,7 +188,7 @@ class Group:
         if draws is not None:
             self._draw(orders, run, (tile, place), done)
         if schedule is not None and done < len(schedule):
-            steps = np.arange(min(len(schedule) - done, self.program.chunk))
+            steps = slice(min(len(schedule) - done, self.program.chunk))
             self._give(orders, (tile, place), steps, schedule, done)
         elif draws is None:
             self._scheduled.discard(lane)
@@ -206,11 +206,11 @@ class Group:
 
     @staticmethod
     def _give(
-        orders: Orders, at: tuple[int, int], steps: Array, schedule: Schedule, since: int = 0
+        orders: Orders, at: tuple[int, int], steps: Any, schedule: Schedule, since: int = 0
     ) -> None:
         """Give a lane the actions of a schedule from number `since` on, in these steps."""
         tile, lane = at
-        now = slice(since, since + len(steps))
+        now = slice(since, since + (steps.stop if isinstance(steps, slice) else len(steps)))
         orders.given[tile, steps, lane] = schedule.actions[now]
         orders.is_given[tile, steps, lane] = True
         if schedule.words is not None:

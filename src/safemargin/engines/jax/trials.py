@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from safemargin.core.records import Estimate, Floats, Measurement
+from safemargin.core.records import Estimate, Measurement
 from safemargin.core.seeding import Purpose, stream
 from safemargin.criticality.plans import Plan, Planner
 from safemargin.engines.base import MomentTask
-from safemargin.engines.jax.draws import PolicyDraws, schedule_of
+from safemargin.engines.jax.draws import PolicyDraws, Schedule, schedule_of
 from safemargin.engines.jax.group import Run
 from safemargin.environments.functional.keys import key_of_stream
 from safemargin.environments.simulator import Mask
@@ -76,8 +77,9 @@ class MomentTrials:
         self._unperturbed: list[_Trial] = []
         self._recorded = parts.recorded_return(episode, moment.step)
         self._running = 0
-        self._uniforms: dict[int, Floats] = {}
-        """Trial number → the numbers behind its random actions for the largest n."""
+        self._drawn_keys: dict[int, npt.NDArray[np.uint32]] = {}
+        self._longest: dict[int, Schedule] = {}
+        """Trial number → its random actions for the largest n so far."""
 
     @property
     def complete(self) -> bool:
@@ -111,13 +113,10 @@ class MomentTrials:
 
     def _run(self, trial: _Trial, n: int, number: int, plan: Plan | None) -> Run:
         parts = self.parts
-        schedule = None
-        if plan is not None:
-            uniforms = self._numbers(plan, n, number)
-            schedule = schedule_of(uniforms, parts.random_actions, masked=parts.masked)
+        schedule = None if plan is None else self._mistakes(plan, n, number)
         key, seed, randomness = _NO_KEY, parts.settings.seed, parts.randomness
         if randomness.environment:
-            key = key_of_stream(stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, number))
+            key = self._key(number)
         draws = None
         if randomness.policy:
             draws = PolicyDraws(
@@ -132,14 +131,28 @@ class MomentTrials:
         limit = parts.settings.horizon
         return Run(self.slot, limit, key, schedule, finished, draws, owner=self)
 
-    def _numbers(self, plan: Plan, n: int, number: int) -> Floats:
-        """Return the numbers behind the actions of a trial; those of smaller n are their first."""
-        if self.parts.settings.trial_plan == "fixed" or plan.exact:
-            return plan.uniforms(number)
-        longest = self._uniforms.get(number)
+    def _key(self, number: int) -> npt.NDArray[np.uint32]:
+        """Return the key that the environment draws from in all trials of this number."""
+        if number not in self._drawn_keys:
+            seed = self.parts.settings.seed
+            drawn = stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, number)
+            self._drawn_keys[number] = key_of_stream(drawn)
+        return self._drawn_keys[number]
+
+    def _mistakes(self, plan: Plan, n: int, number: int) -> Schedule:
+        """Return the random actions of a trial.
+
+        Where each trial has a stream of its own, those of a smaller n are the first of a larger n.
+        """
+        parts = self.parts
+        nested = not plan.exact and parts.settings.trial_plan != "fixed"
+        longest = self._longest.get(number) if nested else None
         if longest is None or len(longest) < n:
-            longest = self._uniforms[number] = plan.uniforms(number)
-        return longest[:n]
+            uniforms = plan.uniforms(number)
+            longest = schedule_of(uniforms, parts.random_actions, masked=parts.masked)
+            if nested:
+                self._longest[number] = longest
+        return longest.first(n)
 
     def _finish(self, trial: _Trial, run: Run) -> None:
         self.parts.check(run, f"a trial at step {self.moment.step} of episode {self.episode.key}")

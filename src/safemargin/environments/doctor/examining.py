@@ -26,6 +26,8 @@ from safemargin.environments.doctor.repeatability import (
     check_returns,
     count_starts,
 )
+from safemargin.environments.functional.purity import check_pure
+from safemargin.environments.functional.wrapped import FunctionalGym
 from safemargin.environments.simulator import Simulator, Way
 from safemargin.errors import EnvironmentFault, InvalidInput, did_you_mean
 from safemargin.policies.base import Policy
@@ -104,6 +106,10 @@ def _find_way(
             "gymnasium.wrappers.StickyAction instead",
         )
         return None
+    live = simulator.env.unwrapped
+    if isinstance(live, FunctionalGym):
+        report("purity")
+        examination.add("ok", check_pure(live.functional, examination.seed))
     report("resets")
     if not check_resets(examination, simulator, explorer):
         return None

@@ -10,6 +10,7 @@ from safemargin.environments.functional.protocol import FunctionalEnvironment
 from safemargin.environments.simulator import Env
 from safemargin.environments.spec import EnvironmentSpec
 from safemargin.errors import InvalidInput, did_you_mean, errors_as
+from safemargin.policies.base import Policy
 
 SCHEME = "jax"
 
@@ -69,3 +70,18 @@ def functional_of(spec: EnvironmentSpec) -> FunctionalEnvironment | None:
     if spec.text is None or spec.scheme != SCHEME:
         return None
     return functional_environment(spec.text.partition(":")[2], **spec.arguments)
+
+
+def suited_to(spec: EnvironmentSpec, policy: Policy) -> Policy:
+    """Return a policy as a study in this environment asks it: in JAX where both can be in JAX.
+
+    One runtime then scores the observations of every engine and of every replay, bit for bit.
+    """
+    if spec.scheme != SCHEME:
+        return policy
+    from safemargin.policies.jax_loading import as_jax
+
+    try:
+        return as_jax(policy) or policy
+    except InvalidInput:  # an ONNX file with other operators: engine 'jax' says which
+        return policy

@@ -21,7 +21,14 @@ from safemargin.margins.bounds.table import (
     check_n_values,
 )
 
-ESTIMANDS = {"mean": "mean loss at a moment", "single-run": "loss of a single run"}
+ESTIMANDS = {
+    "mean": "mean loss at a moment",
+    "single-run": "loss of a single run",
+    "p90": "90 % percentile of the loss at a moment",
+    "p95": "95 % percentile of the loss at a moment",
+    "p99": "99 % percentile of the loss at a moment",
+    "sd": "standard deviation of the loss at a moment",
+}
 """What titles of tables and pictures call each estimand."""
 
 Calibration = Literal["cross-fitted", "split"]
@@ -214,7 +221,7 @@ def check_moment_count(count: int) -> None:
 def _check_shapes(
     proxies: Floats, losses: Floats, n_values: tuple[int, ...], estimand: Estimand
 ) -> None:
-    if estimand == "mean" and (losses.ndim != 2 or losses.shape[1] != len(n_values)):
+    if estimand != "single-run" and (losses.ndim != 2 or losses.shape[1] != len(n_values)):
         raise InvalidInput(
             f"criticalities must be [moments, {len(n_values)}], one column for each of "
             f"n = {list(n_values)}, got shape {losses.shape}"

@@ -13,7 +13,10 @@ import numpy.typing as npt
 from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput, did_you_mean
 
-Estimand = Literal["mean", "single-run"]
+Estimand = Literal["mean", "single-run", "p90", "p95", "p99", "sd"]
+
+STATISTICS: Mapping[str, float | None] = {"p90": 0.9, "p95": 0.95, "p99": 0.99, "sd": None}
+"""What can be bounded instead of the mean over the trials of a moment; None: no percentile."""
 """Which loss is bounded: the mean over random actions at a moment (the paper's true criticality),
 or that of a single run (what one person will see)."""
 

@@ -29,10 +29,13 @@ LEARNED = "learned"
 RANKINGS = {"regret": "learned-regret", "stakes": "learned-stakes"}
 """Target → the name of what a study has learned of it; these put decisions in order, no more."""
 
+EXPLANATIONS = {"return": "learned-return", "mask": "learned-mask"}
+"""What a model of episodes is learned from → what its importance of steps is called along them."""
+
 
 def is_learned(proxy: str) -> bool:
     """Whether the values of a proxy at moments come from models that have not seen them."""
-    return proxy == LEARNED or proxy in RANKINGS.values()
+    return proxy == LEARNED or proxy in (*RANKINGS.values(), *EXPLANATIONS.values())
 
 
 def refuse_ranking(proxy: str) -> None:
