@@ -48,10 +48,11 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (explore|watch(?!.* -o ))\b": SERVER,
     r"safemargin reproduce \w": TRAINING,
     r"safemargin (collect|doctor) atari:": SLOW,
-    r"safemargin (collect|doctor) (minigrid|pettingzoo|bridge):": "needs your "
+    r"safemargin (collect|doctor) \"?(minigrid|pettingzoo|bridge):": "needs your "
     "agents; tests/environments has a test of each scheme",
     r"safemargin demo": SLOW,
     r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
+    r"safemargin collect \S+ +(rllib|sbx|cleanrl|tianshou):": "tests/adapters train such agents",
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
     r"safemargin (collect .*|fit )runs/several": "tests/study/test_several.py collects several",
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",

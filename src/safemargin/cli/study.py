@@ -284,7 +284,7 @@ def learn(
     study: options.StudyFolder,
     /,
     *,
-    target: Literal["losses", "regret", "stakes", "return"] = "losses",
+    target: Literal["losses", "regret", "stakes", "return", "mask"] = "losses",
     output: options.Output | None = None,
     labels: int = 0,
     tolerance: float | None = None,
@@ -311,8 +311,8 @@ def learn(
         target: losses: what random actions cost, for margins; regret: where the agent itself is
             wrong, and stakes: where it matters which action is taken, for a ranking of decisions
             called `learned-regret` or `learned-stakes` (`simulate-oversight --by regret`); return:
-            which steps matter for the return of an episode, recorded as `learned-return`
-            (`fidelity` tests it)
+            which steps matter for the return of an episode, recorded as `learned-return`,
+            and mask: which steps cannot be left to chance, `learned-mask` (`fidelity` tests both)
         output: with --target regret or stakes: also write the ranking into this JSON file
         labels: first collect cheap labels until there are this many: natural moments of other
             games with a few trials each, for training only
@@ -327,8 +327,8 @@ def learn(
     from safemargin.cli.show_ranking import print_ranking
     from safemargin.study.learning_rankings import ranking_of
 
-    if target == "return":
-        _learn_return(study, output, about, as_json=as_json)
+    if target in ("return", "mask"):
+        _learn_explanation(study, target, output, about, as_json=as_json)
         return
     if output is not None and target == "losses":
         raise InvalidInput(
@@ -353,14 +353,21 @@ def learn(
         print(f"wrote {output}" if found.recipe is not None else f"{output} was not written")
 
 
-def _learn_return(study: Path, output: Path | None, about: options.About, *, as_json: bool) -> None:
+def _learn_explanation(
+    study: Path, target: str, output: Path | None, about: options.About, *, as_json: bool
+) -> None:
     from safemargin.cli.console import ProgressBar
+    from safemargin.monitor.mask import learn_mask
     from safemargin.study.return_model import learn_return
 
     if output is not None:
         raise InvalidInput("-o writes a ranking of decisions, with --target regret or stakes")
     with sm.Study.open(study, **vars(about)) as opened, ProgressBar() as progress:
-        found = learn_return(opened.store, progress)
+        found: Any
+        if target == "return":
+            found = learn_return(opened.store, progress)
+        else:
+            found = learn_mask(opened, progress=progress)
     options.print_answer(found, print, as_json=as_json)
 
 

@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     JITTER = 13  # the slips of an agent while what another first action is worth is measured
     FIDELITY = 14  # the steps of each episode that mistakes are placed at by lot
     ATTACK = 15  # the lots of a game under attack, and the actions taken at attacked steps
+    MASK = 16  # the masks that are tried in a round of training one
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:

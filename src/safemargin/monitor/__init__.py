@@ -9,7 +9,7 @@ progress, `forecast` says what to expect. `overseen` runs an agent, `overseers` 
 under `seals`. `simulation`, `attention` and `attention_plot` say what calling would have cost and
 caught on a study, `ranking` what people see who follow a ranking of decisions, and `failures` what
 there is to catch. `attack` plays games in which `attackers` strike at the steps
-that a ranking of `timing` names.
+that a ranking of `timing` names, and a `mask` learns where blinding an agent costs nothing.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def measure_attack(
             for budget in budgets
             for ranking in rankings
         ]
-        player = _Player(runner, how, f"{attack} {study.policy['identity']}", kept)
+        player = Player(runner, how, f"{attack} {study.policy['identity']}", kept)
         progress = progress or Silence()
         progress.stage("attacked games", total=games * (len(plans) + 1), done=0)
         own = np.array([player.play(None, None, game, progress)[0] for game in range(games)])
@@ -128,7 +128,7 @@ def measure_attack(
         for ranking, budget, rule in plans:
             found = np.array([player.play(ranking, rule, game, progress) for game in range(games)])
             steps, struck = found[:, 1].sum(), found[:, 2].sum()
-            loss, half = _mean(own - found[:, 0])
+            loss, half = mean_and_band(own - found[:, 0])
             measured = _measured(study, values[ranking.name], rule)
             rows.append(
                 AttackRow(
@@ -152,7 +152,7 @@ def measure_attack(
     )
 
 
-class _Player:
+class Player:
     """Plays games, or reads those that were played before."""
 
     def __init__(self, runner: Runner, attack: Attack, about: str, kept: Path | None) -> None:
@@ -183,6 +183,12 @@ class _Player:
         else:
             progress.advance(0)
         return self._known[key]
+
+    def play_once(self, ranking: Ranking, rule: Rule, game: int, progress: Progress) -> list[float]:
+        """Return the same, of a game that is not kept."""
+        found = self._played(ranking, rule, game)
+        progress.advance(int(found[1]))
+        return found
 
     def _played(self, ranking: Ranking | None, rule: Rule | None, game: int) -> list[float]:
         runner, simulator, settings = self._runner, self._runner.simulator, self._runner.settings
@@ -253,7 +259,7 @@ def _measured(
     places = [number for number in losses if traces[number][2] is not None]
     at = np.array([traces[number][0][traces[number][2]] for number in places])
     weights = rule.weights(at)
-    return _mean(np.array([losses[number] for number in places]), weights)
+    return mean_and_band(np.array([losses[number] for number in places]), weights)
 
 
 def _in_hindsight(
@@ -263,11 +269,13 @@ def _in_hindsight(
     losses = np.array(list(_losses(study).values()))
     measured: tuple[float | None, float | None] = (None, None)
     if len(losses):
-        measured = _mean(losses, Rule.for_budget(losses, budget).weights(losses))
+        measured = mean_and_band(losses, Rule.for_budget(losses, budget).weights(losses))
     return AttackRow(CRITICALITY, budget, None, None, None, None, *measured)
 
 
-def _mean(values: Floats, weights: Floats | None = None) -> tuple[float | None, float | None]:
+def mean_and_band(
+    values: Floats, weights: Floats | None = None
+) -> tuple[float | None, float | None]:
     """Return a weighted mean and Student's half-width; None for fewer than one and two values."""
     weights = np.ones(len(values)) if weights is None else weights
     total = float(weights.sum())
