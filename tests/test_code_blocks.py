@@ -58,10 +58,9 @@ NOT_RUN: dict[str, str] = {
     r"safemargin trace": "needs checkpoints of a training; tests/study/test_tracing.py has them",
     r"safemargin attack": "plays many games; tests/monitor/test_attack.py attacks small ones",
     r"safemargin fidelity": "needs n = 8; tests/study/test_fidelity.py has it",
-    r"safemargin highlights": "films need an environment that draws; tests/replay films",
     r"safemargin learn|.*--proxy learned|.*--by regret": "needs a lesson worth learning; "
     "tests/study/test_learning.py and tests/cli/test_learn.py learn",
-    r"safemargin collect CartPole-v1 (\w+\.zip|sb3:|agent\.py|my\.)": "needs your "
+    r"safemargin collect CartPole-v1 (\w+\.zip|sb3:|my\.|agent\.py:make )": "needs your "
     "files; tests/policies/test_policy_loading.py loads each kind",
 }
 """Beginning of a command → why it is only read, not run."""
@@ -99,6 +98,8 @@ SMALLER = {
     "runs/cartpole --natural 12 --spread 2 --n 1",
     "--natural 40 --spread 10": "--natural 12 --spread 4",
     "--natural 60 --spread 60 --n 1,2,4,8": "--natural 20 --spread 2 --n 1",
+    "--top 10": "--top 1",
+    "--top 3": "--top 1",
     "--plan-seconds 20": "--plan-seconds 2 --plan-moments 2 --workers 1",
     "--natural 100 --spread 50": "--natural 12 --spread 4",
     "--gamma 0.97": "--gamma 0.9",
@@ -147,6 +148,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(collect.split()) == 0
     second = folder / "second.py"
     second.write_text(SECOND_CHECKPOINT)
+    (folder / "agent.py").write_text(f"{SECOND_CHECKPOINT}\n\nvalues.kind = 'q'\n")
     collect = f"collect CartPole-v1 {second}:values --scores q -o {folder}/runs/new {QUICK}"
     assert main(collect.split()) == 0
     for name in ("pong", "cartpole", "old"):
