@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
-EXTRAS = atari,jax,methods,mujoco,parquet,pgx,ray,sb3,torch,video,web
+EXTRAS = atari,jax,methods,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
 
-.PHONY: demo test test-slow docs dist try-dist lock bench bench-quick reproduce lint format clean
+.PHONY: demo test test-slow test-adapters docs dist try-dist extras lock bench bench-quick reproduce lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,22 @@ test: $(STAMP)  ## all tests; the statistical ones in a reduced form
 test-slow: $(STAMP)  ## the statistical truths, whole
 	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow tests/environments/test_environment_contract.py
 
+# Libraries that cannot live together, or not beside the rest: each in an environment of its own.
+ADAPTERS = rllib sbx cleanrl tianshou torchrl skrl rl-zoo
+MATRIX = $(abspath build)/matrix.jsonl
+
+test-adapters: $(ADAPTERS:%=adapter-%)  ## every library's own agents, and the matrix of what works
+	$(PYTHON) docs/matrix.py $(MATRIX)
+
+adapter-%: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-adapters/$*
+	$(VENV)-adapters/$*/bin/python -m pip install --quiet torch==2.13.0
+	$(VENV)-adapters/$*/bin/python -m pip install --quiet --editable ".[atari,$*]" \
+		hypothesis onnx pytest $(if $(filter rl-zoo,$*),rl_zoo3)
+	mkdir -p build
+	SAFEMARGIN_MATRIX=$(MATRIX) $(VENV)-adapters/$*/bin/python -m pytest \
+		tests/adapters/test_$(subst -,_,$*).py
+
 docs: $(VENV)/.docs  ## the site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
@@ -51,6 +67,10 @@ try-dist: dist  ## as a new user: an empty environment, an empty folder, the dem
 	build/fresh/bin/python -m pip install --quiet "$$(ls dist/*.whl)[demo]"
 	mkdir -p build/empty
 	cd build/empty && ../fresh/bin/safemargin demo --no-browser
+
+extras: $(STAMP)  ## every extra resolves alone, to wheels, on every Python that is supported
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python .ci/extras.py
 
 lock: $(STAMP) $(VENV)/.docs  ## the versions in use here, for PIP_CONSTRAINT=constraints.txt make test
 	( echo "# Made by make lock, with $$($(BIN)/python --version) on $$(uname -sm)." && \

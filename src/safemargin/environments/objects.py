@@ -173,6 +173,12 @@ def _load_mujoco(cls: type) -> Codec:
 _STATISTICS = "gymnasium.wrappers.common.RecordEpisodeStatistics"
 
 
+def _load_bridge(cls: type) -> Codec:
+    from safemargin.environments import bridge
+
+    return bridge.RemoteState() if cls is bridge.Remote else bridge.RandomState()
+
+
 def _load_statistics(cls: type) -> Codec:
     # A subclass may use its clocks and past episodes in any way.
     return Statistics(cls) if qualified_name(cls) == _STATISTICS else PlainObject(cls)
@@ -190,6 +196,8 @@ _BY_NAME: dict[str, Callable[[type], Codec]] = {
     "gymnasium.wrappers.common.PassiveEnvChecker": lambda cls: codecs.Unseen(),
     _STATISTICS: _load_statistics,
     "safemargin.environments.pettingzoo.Partners": lambda cls: codecs.Codec(),  # never changes
+    "safemargin.environments.bridge.Remote": _load_bridge,
+    "safemargin.environments.bridge.RemoteRandom": _load_bridge,
     **{name: _always(codec) for name, codec in PYGAME.items()},
 }
 

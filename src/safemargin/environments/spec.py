@@ -22,6 +22,7 @@ from safemargin.policies.loading import LOADERS
 _VERSIONED = re.compile(r"-v\d+$")
 
 SCHEMES: Mapping[str, str] = {
+    "bridge": "safemargin.environments.bridge:make_bridged",
     "atari": "safemargin.environments.atari:make_atari",
     "jax": "safemargin.environments.functional.naming:make_functional",
     "minigrid": "safemargin.environments.minigrid:make_minigrid",
@@ -217,6 +218,11 @@ class EnvironmentSpec:
 def _with_full_path(text: str) -> str:
     """Complete the path in 'file.py:function', so that it is found from any folder."""
     scheme, _, rest = text.partition(":")
+    if scheme == "bridge":
+        words = [
+            str(Path(word).absolute()) if Path(word).is_file() else word for word in rest.split()
+        ]
+        return f"{scheme}:{' '.join(words)}"
     if scheme in FOLDERS:
         return f"{scheme}:{Path(rest).expanduser().resolve()}"
     if scheme in SCHEMES:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import PolicyFault, errors_as
+from safemargin.errors import InvalidInput, PolicyFault, errors_as
 from safemargin.policies.action_spaces import lacking, scored_actions
 from safemargin.policies.observations import batch_of
 
@@ -55,6 +55,15 @@ def checked_scores(
             f"got {scores[row].tolist()} (row {row} of the batch)"
         )
     return scores
+
+
+def same_kind(found: ScoreKind, asked: ScoreKind | None, description: str) -> ScoreKind:
+    """Return the kind of scores that a model gives, or refuse another that was asked for."""
+    if asked not in (None, found):
+        raise InvalidInput(
+            f"policy {description}: the model gives scores of kind {found!r}, not {asked!r}"
+        )
+    return found
 
 
 def sample_batch(space: gym.Space[Any], batch: int = 1, *, seed: int = 0) -> Observations:

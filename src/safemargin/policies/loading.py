@@ -64,8 +64,21 @@ def normalized(policy: Any, statistics: Any) -> Any:
 LOADERS: Mapping[str, str] = {
     "team": "safemargin.policies.team:load_member",
     "rl-zoo": "safemargin.policies.rl_zoo:load_rl_zoo",
+    "rllib": "safemargin.policies.libraries.rllib:load_rllib",
+    "cleanrl": "safemargin.policies.libraries.cleanrl:load_cleanrl",
+    "sbx": "safemargin.policies.libraries.sbx:load_sbx",
+    "tianshou": "safemargin.policies.libraries.tianshou:load_tianshou",
 }
 """'SCHEME:REST' names the policy that this function makes of REST and the options."""
+
+
+_LIBRARIES = "safemargin.policies.libraries"
+_OBJECTS: Mapping[str, tuple[str, str, str]] = {
+    "tianshou": (f"{_LIBRARIES}.tianshou", "is_tianshou", "TianshouPolicy"),
+    "tensordict": (f"{_LIBRARIES}.torchrl", "is_torchrl", "TorchrlPolicy"),
+    "skrl": (f"{_LIBRARIES}.skrl", "is_skrl", "SkrlPolicy"),
+}
+"""A library that is imported already → whose objects they are, and the policy made of one."""
 
 
 def _from_text(text: str, options: dict[str, Any]) -> Policy:
@@ -126,6 +139,11 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
             return Sb3Policy(source, description=description, **options)
     if "jax" in sys.modules and (made := _from_jax(source, description, options)) is not None:
         return made
+    for library, (module, of_library, adapter) in _OBJECTS.items():
+        if library in sys.modules and locate(f"{module}:{of_library}", what="policy")(source):
+            _refuse_statistics(description or repr(source), options)
+            make = locate(f"{module}:{adapter}", what="policy")
+            return make(source, description=description, **options)  # type: ignore[no-any-return]
     if not callable(source):  # a torch module is
         raise InvalidInput(
             f"policy {description or repr(source)}: expected a Policy, a torch module, a "

@@ -372,6 +372,8 @@ def find_algorithm(path: Path) -> str:
     module = policy_class.get("__module__") if isinstance(policy_class, dict) else None
     if module in _POLICY_MODULES:
         return _POLICY_MODULES[module]
+    if str(module).startswith("sbx."):
+        raise InvalidInput(f"policy {path}: was saved by SBX; name it as 'sbx:{path}'")
     # Algorithms that share a policy class differ in options that only one of them has.
     if "cg_max_steps" in data:
         return "trpo"

@@ -86,6 +86,16 @@ def module_identity(module: torch.nn.Module) -> str:
     return weights_identity(structure, weights)
 
 
+def gaussian_or_logits(distribution: Any) -> torch.Tensor:
+    """Return the logits, [batch, actions], or mean and log deviation, [batch, 2, dimensions]."""
+    while hasattr(distribution, "base_dist"):  # Independent(Normal)
+        distribution = distribution.base_dist
+    if hasattr(distribution, "logits"):
+        logits: torch.Tensor = distribution.logits.cpu()
+        return logits
+    return torch.stack([distribution.mean, distribution.stddev.log()], dim=1).cpu()
+
+
 @contextmanager
 def layers_watched(module: torch.nn.Module) -> Iterator[list[torch.Tensor | None]]:
     """Collect what the linear layers of a network are given, in the order of their calls.
