@@ -115,7 +115,7 @@ def attacked(studies: Mapping[str, StoredStudy]) -> str:
                     found["words"],
                     f"{row['budget']:.0%}",
                     row["ranking"],
-                    MISSING if row["attacked"] is None else f"{row['attacked']:.1%}",
+                    "–" if row["attacked"] is None else f"{row['attacked']:.1%}",
                     _maybe(row["loss"], row["half_width"]),
                     _maybe(row["measured"], row["measured_half_width"]),
                 ]
