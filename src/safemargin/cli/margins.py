@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -175,9 +174,8 @@ def _promised(promise: str, tolerances: list[float] | None) -> dict[str, Any]:
 
 
 def _check_tolerances(tolerances: list[float] | None) -> None:
-    for tolerance in tolerances or ():
-        if not 0 <= tolerance < math.inf:
-            raise InvalidInput(f"--tolerance must be a number of at least 0, got {tolerance:g}")
+    if tolerances is not None and not all(tolerance >= 0 for tolerance in tolerances):
+        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerances):g}")
 
 
 @options.app.command(group=options.MARGINS)

@@ -142,8 +142,6 @@ class Margins:
         tolerances = _numbers("tolerance", tolerance)  # [...]
         if (tolerances < 0).any():
             raise InvalidInput(f"the tolerance must be at least 0, got {tolerances.min():g}")
-        if np.isinf(tolerances).any():
-            raise InvalidInput("the tolerance must be a finite number, got inf")
         high = proxies > self.bound.grid[:, -1]  # [..., n]
         if above == "error" and high.any():
             raise InvalidInput(
