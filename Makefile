@@ -27,8 +27,9 @@ $(VENV)/.docs: $(STAMP)
 demo: $(VENV)/.core  ## a small study of the bundled agent: margins, pictures and a report
 	$(BIN)/safemargin demo
 
+# One thread each for NumPy and PyTorch: with tests on every core, more of them wait for one another.
 test: $(STAMP)  ## all tests; the statistical ones in a reduced form
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP)  ## the statistical truths, whole
 	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow tests/environments/test_environment_contract.py
