@@ -51,6 +51,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (collect|doctor) \"?(minigrid|pettingzoo|bridge):": "needs your "
     "agents; tests/environments has a test of each scheme",
     r"safemargin demo": SLOW,
+    r"safemargin log": "needs a library that is optional; tests/study/test_tracking.py logs",
     r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
     r"safemargin collect \S+ +(rllib|sbx|cleanrl|tianshou):": "tests/adapters train such agents",
     r"safemargin collect my\.py": "needs your files; tests/criticality/test_signals.py has signals",
