@@ -7,7 +7,7 @@ STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
 EXTRAS = atari,jax,methods,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
 
-.PHONY: demo test test-slow test-adapters docs dist try-dist lock bench bench-quick reproduce lint format clean
+.PHONY: demo test test-slow test-adapters docs dist try-dist extras lock bench bench-quick reproduce lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,8 +27,9 @@ $(VENV)/.docs: $(STAMP)
 demo: $(VENV)/.core  ## a small study of the bundled agent: margins, pictures and a report
 	$(BIN)/safemargin demo
 
+# One thread each for NumPy and PyTorch: with tests on every core, more of them wait for one another.
 test: $(STAMP)  ## all tests; the statistical ones in a reduced form
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP)  ## the statistical truths, whole
 	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow tests/environments/test_environment_contract.py
@@ -68,6 +69,10 @@ try-dist: dist  ## as a new user: an empty environment, an empty folder, the dem
 	build/fresh/bin/python -m pip install --quiet "$$(ls dist/*.whl)[demo]"
 	mkdir -p build/empty
 	cd build/empty && ../fresh/bin/safemargin demo --no-browser
+
+extras: $(STAMP)  ## every extra resolves alone, to wheels, on every Python that is supported
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python .ci/extras.py
 
 lock: $(STAMP) $(VENV)/.docs  ## the versions in use here, for PIP_CONSTRAINT=constraints.txt make test
 	( echo "# Made by make lock, with $$($(BIN)/python --version) on $$(uname -sm)." && \

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAMS = ("safemargin", "pip", "python", "make", "ray", "sqlite3", "PYTHONPATH=", "SAFEMARGIN_")
+PROGRAMS = (
+    "safemargin",
+    "pip",
+    "pkill",
+    "python",
+    "make",
+    "ray",
+    "sqlite3",
+    "PYTHONPATH=",
+    "SAFEMARGIN_",
+)
 """How the first line of a block of commands begins."""
 
 

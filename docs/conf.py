@@ -12,6 +12,7 @@ sys.path.insert(0, str(HERE))
 
 import generate  # noqa: E402  (beside this file)
 import live  # noqa: E402
+import run_gallery  # noqa: E402
 
 from safemargin.core.version import __version__  # noqa: E402  (ruff sorts by the path above)
 
@@ -59,27 +60,33 @@ html_copy_source = False
 def setup(app: Any) -> None:
     """Make what the pages need before they are read, and the rest meanwhile."""
     app.connect("builder-inited", _begin)
-    app.connect("source-read", _links_within_the_site)
+    app.connect("source-read", _as_shown)
     app.connect("build-finished", _end)
 
 
 def _begin(app: Any) -> None:
-    """Write the generated pages, and begin the live ones."""
+    """Write the generated pages, run the gallery, and begin the live pages.
+
+    `sphinx-build -t quick` leaves the gallery and the live pages out.
+    """
     generate.write_all(HERE / "generated")
-    if app.builder.format == "html":
+    app.gallery, app.live = {}, None
+    if app.builder.format == "html" and not app.tags.has("quick"):
         folder = Path(app.outdir) / "live"
         folder.mkdir(parents=True, exist_ok=True)
         app.live = concurrent.futures.ThreadPoolExecutor(1).submit(live.write_all, folder)
+        app.gallery = run_gallery.run_all(HERE / "generated" / "gallery", folder)
 
 
 def _end(app: Any, error: Exception | None) -> None:
     """Wait for the live pages."""
-    if error is None and app.builder.format == "html":
+    if error is None and app.live is not None:
         app.live.result()
 
 
-def _links_within_the_site(app: Any, page: str, source: list[str]) -> None:
-    """Point links to files of the repository at the pages that show them."""
+def _as_shown(app: Any, page: str, source: list[str]) -> None:
+    """Show what a page of the gallery printed and drew; point links at the pages of the site."""
+    source[0] = app.gallery.get(page, source[0])
     for file, shown in generate.SHOWN_AS.items():
         prefix = "../" * (page.count("/") + 1)
         source[0] = source[0].replace(f"]({prefix}{file}", f"]({prefix[3:] or ''}{shown}")

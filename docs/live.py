@@ -7,9 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 from blocks import blocks_of
+from run_gallery import publish
+
+import safemargin as sm
+from safemargin.monitor.pictures import as_picture
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -21,6 +27,7 @@ def write_all(folder: Path) -> None:
     """Write every live page into a folder of the site."""
     write_fleet(folder)
     write_report(folder)
+    write_drive(folder / "drive.html")
 
 
 TUTORIAL = "docs/tutorials/environment.md"
@@ -36,9 +43,85 @@ def write_report(site: Path) -> None:
             for command in block.commands() if block.kind == "shell" else ():
                 if command.split()[:2] in (["safemargin", name] for name in LIVE_COMMANDS):
                     safemargin(Path(folder), *command.split()[1:])
-        page = (Path(folder) / "report.html").read_text("utf-8")
-        page = page.replace(f"{Path(folder).resolve()}/", "")  # a reader has another folder
-        (site / "report.html").write_text(page, "utf-8")
+        publish(Path(folder) / "report.html", site / "report.html", folder)
+        _write_sections(site)
+
+
+def _write_sections(site: Path) -> None:
+    """Publish single sections of the report, for pages that explain them."""
+    report = (site / "report.html").read_text("utf-8")
+    for name, section in (("margins", "margins"), ("densities", "densities-section")):
+        rest = f"header, #notes, section:not(#{section}), #glossary {{ display: none !important; }}"
+        only = f"<style>{rest}</style></head>"
+        (site / f"{name}.html").write_text(report.replace("</head>", only, 1), "utf-8")
+
+
+DRIVE = "docs/gallery/your-own.md"
+SEED, N_VALUES, EVERY = 8, (1, 2, 4), 2
+
+
+def write_drive(target: Path) -> None:
+    """Measure a drive over the gallery's bridges at every second step, and draw it."""
+    import plotly.graph_objects as go
+
+    source = next(block.text for block in blocks_of(ROOT, DRIVE) if block.name == "bridges.py")
+    names: dict[str, Any] = {}
+    exec(compile(source, "bridges.py", "exec"), names)
+    env = names["Bridges"]("rgb_array")
+    observation, done, pictures = env.reset(seed=SEED)[0], False, []
+    while not done:
+        pictures.append(b64encode(as_picture(env.render())).decode())
+        action = int(names["steer"](observation[None])[0].argmax())
+        observation, _, terminated, truncated, _ = env.step(action)
+        done = terminated or truncated
+    settings = sm.Settings(gamma=0.9, trials=32)
+    measured = {
+        step: sm.true_criticality(
+            *(names["Bridges"](), names["steer"]),
+            step=step,
+            n=N_VALUES,
+            seed=SEED,
+            settings=settings,
+            scores="q",
+        )
+        for step in range(0, len(pictures), EVERY)
+    }
+    figure = go.Figure()
+    for row, n in enumerate(N_VALUES):
+        figure.add_scatter(
+            x=list(measured),
+            y=[round(each[row].mean, 3) for each in measured.values()],
+            name=f"n = {n}",
+            mode="lines+markers",
+        )
+    shown = {"xref": "paper", "yref": "paper", "x": 0.76, "y": 1, "sizex": 0.24, "sizey": 1}
+    figure.add_layout_image(source=f"data:image/jpeg;base64,{pictures[0]}", **shown)
+    figure.add_vline(x=0, line_dash="dot")
+    steps = [
+        {
+            "method": "relayout",
+            "label": str(step),
+            "args": [
+                {
+                    "images[0].source": f"data:image/jpeg;base64,{picture}",
+                    "shapes[0].x0": step,
+                    "shapes[0].x1": step,
+                }
+            ],
+        }
+        for step, picture in enumerate(pictures)
+    ]
+    figure.update_layout(
+        xaxis={"title": "step", "domain": [0, 0.72]},
+        yaxis_title="loss by n random actions",
+        legend={"orientation": "h", "y": 1.15},
+        sliders=[{"steps": steps, "currentvalue": {"prefix": "step "}, "len": 0.72}],
+        margin={"l": 50, "r": 10, "t": 30, "b": 10},
+        template="plotly_white",
+    )
+    page = figure.to_html(include_plotlyjs="plotly.min.js", config={"displayModeBar": False})
+    viewport = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    target.write_text(page.replace("<head>", f"<head>{viewport}", 1), "utf-8")
 
 
 POLICY = "zoo:pong-a3c"
@@ -49,9 +132,9 @@ FLEET = ("--agents", str(AGENTS), "--speed", "20", "--budget", "1200/hour", POLI
 
 def write_fleet(site: Path) -> None:
     """Watch a fleet for a while, with people who take agents over, and publish its replay."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Path(os.devnull).open("w") as notes:
         folder = Path(name)
-        with running(folder, *FLEET) as server, _with_everybody(server) as ann:
+        with running(folder, *FLEET, stderr=notes) as server, _with_everybody(server) as ann:
             names = [agent["name"] for agent in ann.fleet["agents"]]
             called = _next_call(ann, names)
             ann.say(do="acknowledge", agent=called)

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import lzma
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from stored import Refused, StoredStudy
 
 import safemargin as sm
@@ -41,16 +43,22 @@ def gather(study_folder: Path, target: Path) -> None:
         lessons = material.lessons
         proxy = np.full(len(lessons), np.nan)
         proxy[material.own] = study.tuples().proxies
-        np.savez_compressed(
-            target,
-            inputs=lessons.inputs.astype(np.float16),
-            losses=lessons.losses,
-            groups=lessons.groups,
-            kin=lessons.kin,
-            natural=material.natural,
-            proxy=proxy,
-            n_values=np.array(material.n_values),
-        )
+        keys = [(*each.game_keys, each.life) for each in material.keys]
+        found = Stored(lessons, material.natural, proxy, material.n_values)
+        found.write(target, np.column_stack([keys, study.tuples().steps]))
+
+
+def pack(inputs: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Round inputs [moments, inputs] to four bits after the leading one, and compress them."""
+    bits = inputs.astype(np.float16).view(np.uint16).astype(np.uint32)
+    short = ((bits + 32) >> 6).astype(np.uint16)
+    return np.frombuffer(lzma.compress(np.ascontiguousarray(short.T).tobytes(), preset=1), np.uint8)
+
+
+def unpack(packed: npt.NDArray[np.uint8], moments: int) -> npt.NDArray[np.float32]:
+    """Return inputs, [moments, inputs]."""
+    short = np.frombuffer(lzma.decompress(packed.tobytes()), np.uint16)
+    return (short << 6).reshape(-1, moments).T.view(np.float16).astype(np.float32, order="C")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,14 +75,29 @@ class Stored:
         """Read lessons.npz; Refused if it is missing or damaged."""
         try:
             with np.load(path) as stored:
-                inputs = stored["inputs"].astype(np.float32)
+                inputs = unpack(stored["inputs"], len(stored["losses"]))
                 lessons = Lessons(inputs, stored["losses"], stored["groups"], stored["kin"])
                 n_values = tuple(stored["n_values"].tolist())
                 return cls(lessons, stored["natural"], stored["proxy"], n_values)
-        except (OSError, KeyError, ValueError) as error:
+        except (OSError, KeyError, ValueError, lzma.LZMAError) as error:
             raise Refused(
                 f"{path} is missing or damaged ({error}); make it with --gather"
             ) from error
+
+    def write(self, path: Path, keys: npt.NDArray[np.int64]) -> None:
+        """Write lessons.npz; the keys are phase, game, life and step of the study's moments."""
+        lessons = self.lessons
+        np.savez_compressed(
+            path,
+            inputs=pack(lessons.inputs),
+            losses=lessons.losses,
+            groups=lessons.groups,
+            kin=lessons.kin,
+            natural=self.natural,
+            proxy=self.proxy,
+            n_values=np.array(self.n_values),
+            keys=keys,
+        )
 
     def judge(self) -> dict[str, Any]:
         """Judge both promises with the paper's proxy and with a learned one."""

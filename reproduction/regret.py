@@ -2,8 +2,9 @@
 
     python reproduction/regret.py STUDY        # the moments of a LunarLander study → lander.json
 
-The tables on the page are made from lander.json, from the decisions of the unsupervised games
-(supervise.py) and from those followed under jitters (repeatable.py).
+The tables on the page are made from lander.json, from cheap labels (labelled.py), or where an agent
+has none from the decisions of the unsupervised games (supervise.py), and from decisions followed
+under jitters (repeatable.py).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from safemargin.validation.capture import SHARES, captured_with_bands
 HERE = Path(__file__).parent
 LANDER = HERE / "lander.json"
 REPEATABLE = "repeatable.json"
+DECISIONS = "decisions.json"  # from labelled.py
 AGENTS = ("pong-apex", "pong-a3c", "beamrider-apex", "beamrider-a3c")
 RANKING_TEXTS = {
     "lot": "chance",
@@ -109,6 +111,10 @@ def captured_regret(studies: Mapping[str, StoredStudy]) -> str:
 def _decisions(studies: Mapping[str, StoredStudy]) -> Iterator[tuple[str, Columns]]:
     """Yield every agent with what is known of some of its decisions."""
     for agent in AGENTS:
+        labelled = studies[agent].beside(DECISIONS, "columns") if agent in studies else None
+        if labelled is not None:
+            yield agent, {name: np.array(each) for name, each in labelled["columns"].items()}
+            continue
         kept = studies[agent].beside(SUPERVISION, "played") if agent in studies else None
         if kept is not None:
             pilots = [one for one in kept["played"] if one["strategy"] == "nobody"]

@@ -19,6 +19,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from safemargin.engines import available_cores
 from safemargin.policies.proxies import PROXIES
 
 # Worker processes and factories named in text must find tests/worlds.py, as the tests do.
@@ -27,6 +28,46 @@ hypothesis.settings.register_profile("a busy machine", deadline=None)
 hypothesis.settings.load_profile("a busy machine")
 # Read when Ray is imported: nobody else may use the cluster of these tests.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
+
+
+LONGEST_FIRST = (
+    "study/test_corrected.py",
+    "study/test_study.py",
+    "engines/test_ray_engine.py",
+    "engines/test_engines.py",
+    "web/test_fleet_browser.py",
+    "web/test_explorer_browser.py",
+    "test_code_blocks.py",
+    "reproduction/test_reproduction_page.py",
+    "engines/test_proof.py",
+    "cli/test_cli.py",
+    "cli/test_watch.py",
+    "policies/test_zoo.py",
+    "criticality/test_perturbations.py",
+    "environments/test_environment_contract.py",
+    "criticality/test_estimation.py",
+    "criticality/test_wrong_diagnosis.py",
+    "web/test_explorer.py",
+    "slow/",
+)
+"""The files that take longest, so that no core waits for one of them at the end."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: many tests wait for a browser, a server or a process."""
+    return available_cores() + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that take longest; within a file, the order stays."""
+    folder = str(Path(__file__).parent) + os.sep
+
+    def rank(item: pytest.Item) -> int:
+        path = str(item.path).removeprefix(folder)
+        ranks = (at for at, name in enumerate(LONGEST_FIRST) if path.startswith(name))
+        return next(ranks, len(LONGEST_FIRST))
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ def test_every_relative_link_resolves(page: str) -> None:
     for link in links_of(page):
         target, _, anchor = link.partition("#")
         made = target.removeprefix("../").startswith(MADE_BY_THE_SITE)
+        # What the blocks of a gallery page draw: building the site fails where one does not.
+        made |= page.startswith("docs/gallery/") and target.endswith(".png")
         if re.match(r"\w+:", link) or made:
             continue
         path = (ROOT / page).parent / target if target else ROOT / page

@@ -207,11 +207,6 @@ def test_the_doctor_says_yes_and_no(run: Any, tmp_path: Path) -> None:
         (["fit", "TMP/nowhere"], "there is no study in"),
         (["margin", "TMP/none.json", "--proxy", "1", "--tolerance", "1"], "does not exist; fit"),
         (["margin", "MARGINS", "--proxy", "1", "--tolerance", "-1"], "tolerance must be at least"),
-        (
-            ["margin", "MARGINS", "--proxy", "1", "--tolerance", "inf"],
-            "the tolerance must be a finite number, got inf",
-        ),
-        (["validate", "STUDY", "--tolerance", "inf"], "--tolerance must be a number of at least 0"),
         (["status", "MARGINS"], "that is a file; name the folder that `safemargin collect"),
         (["gate", "STUDY", "--baseline", "STUDY", "--error-rate", "2"], "--error-rate must lie"),
         (["gate", "STUDY", "--baseline", "STUDY", "--call-at", "0"], "--call-at must be at least"),
@@ -332,7 +327,7 @@ def test_errors_as_json(run: Any, tmp_path: Path) -> None:
         (["fit", "a", "-o"], "-o needs a value."),
         (["fit", "a", "--toleranc", "1"], "--toleranc. Did you mean --tolerance?"),
         (["fit", "a", "--tolerance", "1,x"], "'1,x' must be comma-separated numbers"),
-        (["fit", "a", "--estimand", "median"], 'Choose from: "mean", "single-run".'),
+        (["fit", "a", "--estimand", "median"], 'Choose from: "mean", "single-run", "p90"'),
         (["collect", "a", "b", "-o", "c", "--n", "1,x"], "must be comma-separated whole numbers"),
         (["collect", "a", "b", "-o", "c", "--natural", "2.7"], "'2.7' is not a whole number."),
         (["collect", "a", "b", "-o", "c", "--gamma", "x"], 'unable to convert "x" into float.'),
@@ -360,6 +355,7 @@ COMMANDS = {
     *["doctor", "collect", "status", "fit", "margin", "validate", "compare", "plot", "export"],
     *["report", "explore", "highlights", "simulate-oversight", "watch", "audit", "reproduce"],
     *["zoo", "demo", "learn", "gate", "trace", "completion", "fidelity"],
+    "attack",
 }
 
 
@@ -377,7 +373,8 @@ def test_help_explains_every_option(run: Any, command: str) -> None:
     assert status == 0
     assert "--json" in out
     every = app[command].assemble_argument_collection(parse_docstring=True)
-    arguments = [argument for argument in every if argument.name != "*"]  # a record of options
+    # "*" is a record of options; some of its fields may be options of the command itself.
+    arguments = [each for each in every if each.name != "*" and each.parameter.parse is not False]
     assert arguments
     for argument in arguments:
         assert argument.parameter.help, argument.name

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from rich.progress import Progress
 
 from safemargin.cli import console
 from safemargin.cli.console import ProgressBar
+from safemargin.core.progress import Expecting
 
 
 class Clock:
@@ -45,6 +47,24 @@ def test_the_time_left_is_said_once_enough_is_known(
     ]
 
 
+def test_before_that_the_forecast_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(monkeypatch)
+    with ProgressBar() as bar:
+        assert isinstance(bar, Expecting)
+        bar.stage("criticality", total=600, done=0)
+        for _ in range(6):
+            clock.now += 10.0
+            bar.advance(0)
+        bar.expect(900.0, 300.0, 2700.0)
+        clock.now += 60.0
+        bar.advance(0)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "measuring criticality: 7 of 600, about 14 min (4 min to 44 min) left"
+    )
+
+
 def test_a_quarter_of_a_short_stage_is_enough(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,12 +86,16 @@ def test_a_bar_hides_the_time_left_until_then() -> None:
     now = [0.0]
     column = console._TimeLeft()
     bars = Progress(column, get_time=lambda: now[0])
-    bars.add_task("measuring", total=100, enough=False)
+    bars.add_task("measuring", total=100, enough=False, forecast=None)
     task = bars.tasks[0]
     for _ in range(10):
         now[0] += 1.0
         bars.update(task.id, advance=1)
     assert str(column.render(task)) == "-:--:--"
+    now[0] += 1.0
+    forecast = console._Forecast(time.monotonic(), 3600.0, 3600.0, 3600.0)
+    bars.update(task.id, forecast=forecast)
+    assert str(column.render(task)) == "about 60 min"
     now[0] += 1.0  # a column draws again only after a while
     bars.update(task.id, enough=True)
     assert str(column.render(task)) == "0:01:30"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import datetime
 import re
 import threading
@@ -200,3 +201,12 @@ def test_whoever_waits_for_a_time_to_come_gets_there_and_no_further() -> None:
         while (shown := time.time()) < due:
             pass
     assert shown <= time.time()
+
+
+def test_an_examination_can_be_profiled() -> None:
+    profile = cProfile.Profile()
+    profile.enable()
+    diagnosis = examine(lambda: Timed(lambda: 0.0), **QUICK)
+    profile.disable()
+    assert diagnosis.measurable
+    assert any("_same_at_other_times" in str(each.code) for each in profile.getstats())

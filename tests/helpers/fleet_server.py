@@ -86,7 +86,13 @@ class Person:
         cookie = {"Cookie": f"safemargin_page_{urlsplit(address).port}={token}"}
         live = address.replace("http", "ws") + "live"
         self._socket = self._stack.enter_context(
-            connect(live, additional_headers=cookie, max_size=None, close_timeout=0.2)
+            connect(
+                live,
+                additional_headers=cookie,
+                max_size=None,
+                open_timeout=60,
+                close_timeout=0.2,
+            )
         )
         self._entries: list[Any] = []
         self.say(do="hello", secret=f"the secret of {name}", name=name)

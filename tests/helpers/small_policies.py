@@ -19,6 +19,7 @@ from safemargin.policies import Policy, load_policy
 from safemargin.policies.function import FunctionPolicy
 
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
+HAVE_JAX = importlib.util.find_spec("jax") is not None
 HAVE_SB3 = HAVE_TORCH and importlib.util.find_spec("sb3_contrib") is not None
 
 
@@ -184,6 +185,28 @@ def sb3_policy(name: str, change: float) -> Policy:
         model.policy.load_state_dict(kept)
 
 
+def jax_policy(_: Path, change: float) -> Policy:
+    """A function of parameters and observations."""
+    import jax
+
+    def network(params: Any, observations: Any) -> Any:
+        return jax.numpy.tanh(observations @ params["w"]) @ params["v"]
+
+    random = np.random.default_rng(3)
+    params = {"w": random.normal(size=(4, 16)) + change, "v": random.normal(size=(16, 2))}
+    pair = network, {name: each.astype(np.float32) for name, each in params.items()}
+    return load_policy(pair, kind="logits")
+
+
+def onnx_in_jax(folder: Path, change: float) -> Policy:
+    """An ONNX file translated to JAX."""
+    from safemargin.policies.jax_loading import as_jax
+
+    found = as_jax(load_policy(write_onnx(folder / f"{change}.onnx", change=change)))
+    assert found is not None
+    return found
+
+
 def adapters() -> list[Any]:
     """(build(folder, change) -> Policy, environment id) for the contract suite."""
 
@@ -204,6 +227,9 @@ def adapters() -> list[Any]:
             (lambda _, change: torch_policy(change), "CartPole-v1"), id="torch", marks=no_torch
         ),
     ]
+    no_jax = pytest.mark.skipif(not HAVE_JAX, reason="jax is an extra")
+    for kind, build_in_jax in (("jax", jax_policy), ("onnx-in-jax", onnx_in_jax)):
+        cases.append(pytest.param((build_in_jax, "CartPole-v1"), id=kind, marks=no_jax))
     for name, case in SB3_CASES.items():
         build = functools.partial(lambda name, _, change: sb3_policy(name, change), name)
         cases.append(pytest.param((build, case[3]), id=f"sb3-{name}", marks=no_sb3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from dataclasses import dataclass
@@ -25,11 +26,16 @@ class Outcome:
 Transitions = list[list[list[Outcome]]]
 
 
+TABLES: dict[str, Transitions] = {}
+"""The tables of all worlds, by hash: constant, so what saves or hashes a world leaves them out."""
+
+
 class TableWorld(gym.Env[np.ndarray, int]):
     """A finite world written down as a table; observes its state one-hot."""
 
     def __init__(self, transitions: Transitions, *, starts: int = 1) -> None:
-        self.transitions = transitions
+        self.table = hashlib.sha256(repr(transitions).encode()).hexdigest()
+        TABLES[self.table] = transitions
         self.starts = starts
         count = len(transitions)
         self.observation_space = gym.spaces.Box(0, 1, (count,), np.float32)
@@ -42,7 +48,7 @@ class TableWorld(gym.Env[np.ndarray, int]):
         return self._observe(), {}
 
     def step(self, action: int) -> Any:
-        outcomes = self.transitions[self.state][int(action)]
+        outcomes = TABLES[self.table][self.state][int(action)]
         chosen = outcomes[0]
         if len(outcomes) > 1:
             drawn = self.np_random.choice(len(outcomes), p=[o.probability for o in outcomes])
@@ -51,7 +57,7 @@ class TableWorld(gym.Env[np.ndarray, int]):
         return self._observe(), chosen.reward, chosen.ends, False, {}
 
     def _observe(self) -> np.ndarray:
-        observation = np.zeros(len(self.transitions), np.float32)
+        observation = np.zeros(len(TABLES[self.table]), np.float32)
         observation[self.state] = 1
         return observation
 

@@ -16,6 +16,7 @@ from helpers.worlds import go_right, make_branching, make_lives
 
 import safemargin as sm
 from safemargin.cli import main
+from safemargin.core.progress import Silence
 from safemargin.errors import InvalidInput, StudyMismatch
 from safemargin.study.forecast import Range
 
@@ -131,6 +132,21 @@ def test_what_is_left_of_a_study(tmp_path: Path) -> None:
         study.store.set_meta("target", {"natural": 100, "spread": 50, "workers": 3})
         left = study.status().seconds_left
     assert left == pytest.approx(longer.forecast.worker_seconds.expected / 3)
+
+
+def test_a_collection_forecasts_its_own_rest(tmp_path: Path) -> None:
+    """From its first moments on, as a plan or a status would, whatever their pace was so far."""
+    said: list[tuple[float, float, float]] = []
+    with create(tmp_path / "study") as study:
+
+        class Told(Silence):
+            def expect(self, seconds: float, low: float, high: float) -> None:
+                assert seconds == pytest.approx(study.status().seconds_left)
+                said.append((seconds, low, high))
+
+        study.collect(8, 6, workers=1, progress=Told())
+    assert len(said) == 12
+    assert all(0 < low <= seconds <= high for seconds, low, high in said)
 
 
 def test_another_study_is_refused_as_by_collect(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from helpers.paths import TESTS, WORLDS
 from helpers.studies import POLICY, SETTINGS, contents, create, estimates_in
 from helpers.worlds import (
+    TABLES,
     TableWorld,
     always_first,
     branching,
@@ -420,7 +421,7 @@ def test_bad_numbers(tmp_path: Path, finished: Path) -> None:
 
 def test_a_study_of_python_objects_must_be_given_them_again(tmp_path: Path) -> None:
     env = TableWorld(branching(40), starts=2)
-    with create(tmp_path / "study", lambda: TableWorld(env.transitions, starts=2)):
+    with create(tmp_path / "study", lambda: TableWorld(TABLES[env.table], starts=2)):
         pass
     with (
         sm.Study.open(tmp_path / "study") as study,

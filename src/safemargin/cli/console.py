@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,13 +50,32 @@ The first pieces wait for workers to start, and moments cost very different amou
 """
 
 
+@dataclass(frozen=True)
+class _Forecast:
+    """A forecast of the time left, and when it was made."""
+
+    made: float
+    seconds: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        gone = time.monotonic() - self.made
+        expected, low, high = (
+            duration(max(each - gone, 0.0)) for each in (self.seconds, self.low, self.high)
+        )
+        return f"about {expected}" + (f" ({low} to {high})" if low != high else "")
+
+
 class _TimeLeft(progress.TimeRemainingColumn):
-    """The time left, once enough pieces are done to know it."""
+    """The time left: as forecast, or by the pace once enough pieces are done to know it."""
 
     def render(self, task: progress.Task) -> Text:
         if task.finished or task.fields["enough"]:
             return super().render(task)
-        return Text("-:--:--", style="progress.remaining")
+        forecast = task.fields["forecast"]
+        text = "-:--:--" if forecast is None else str(forecast)
+        return Text(text, style="progress.remaining")
 
 
 class ProgressBar:
@@ -101,6 +121,7 @@ class ProgressBar:
         if name != self._stage:
             self._stage, self._printed = name, time.monotonic()
             fields: dict[str, Any] = {"speed": "", "steps": 0, "pieces": 0, "enough": False}
+            fields["forecast"] = None
             self._bars.add_task(STAGES.get(name, name), total=total, completed=done, **fields)
         self._bars.update(self._bars.tasks[-1].id, total=total, completed=done)
 
@@ -123,7 +144,14 @@ class ProgressBar:
             if enough and pieces > 1:
                 left = (now - self._first_piece) / (pieces - 1) * (total - done)
                 parts.append(f"about {duration(left)} left")
+            elif (forecast := task.fields["forecast"]) is not None:
+                parts.append(f"{forecast} left")
             print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
+
+    def expect(self, seconds: float, low: float, high: float) -> None:
+        """Show this forecast of the time left until enough pieces are done."""
+        forecast = _Forecast(time.monotonic(), seconds, low, high)
+        self._bars.update(self._bars.tasks[-1].id, forecast=forecast)
 
 
 def _show_warning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -175,9 +174,8 @@ def _promised(promise: str, tolerances: list[float] | None) -> dict[str, Any]:
 
 
 def _check_tolerances(tolerances: list[float] | None) -> None:
-    for tolerance in tolerances or ():
-        if not 0 <= tolerance < math.inf:
-            raise InvalidInput(f"--tolerance must be a number of at least 0, got {tolerance:g}")
+    if tolerances is not None and not all(tolerance >= 0 for tolerance in tolerances):
+        raise InvalidInput(f"--tolerance must be at least 0, got {min(tolerances):g}")
 
 
 @options.app.command(group=options.MARGINS)
@@ -203,6 +201,45 @@ def plot(
     with study_to_judge(study, about) as opened:
         written = opened.plot(output, **vars(fit), picture_format=format)
     options.print_written({"figures": [str(path) for path in written]}, written, as_json=as_json)
+
+
+@options.app.command(group=options.MARGINS)
+def log(
+    study: options.StudyFolder,
+    /,
+    *,
+    tensorboard: Annotated[Path, Parameter(metavar="DIR")],
+    step: int = 0,
+    tolerance: options.Numbers | None = None,
+    about: options.About = options.About(),
+    as_json: options.Json = False,
+) -> None:
+    """Send a study's key numbers and pictures to TensorBoard.
+
+    For any other tracker, give safemargin.study.tracking.log_study an object of your own with the
+    methods add_scalar and add_image.
+
+    For example:
+
+        safemargin log runs/pong --tensorboard logs --step 200000 --tolerance 0.5
+
+    Args:
+        tensorboard: the folder that TensorBoard reads
+        step: where the study stands on TensorBoard's axis, e.g. the checkpoint's training step
+        tolerance: also log the mean margin of the natural moments at these tolerances
+    """
+    from safemargin.cli.console import print_table
+    from safemargin.study.tracking import log_study
+    from safemargin.study.tracking import tensorboard as writer
+
+    with sm.Study.open(study, **vars(about)) as opened:
+        tracker = writer(tensorboard)
+        numbers = log_study(opened, tracker, step=step, tolerances=tolerance or ())
+        tracker.close()
+    if as_json:
+        options.print_json(numbers)
+    else:
+        print_table("Logged", ["number", "value"], [[*pair] for pair in numbers.items()])
 
 
 @options.app.command(group=options.MARGINS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Progress(Protocol):
@@ -13,6 +13,14 @@ class Progress(Protocol):
 
     def advance(self, steps: int) -> None:
         """Report one more finished piece of the stage, which took this many simulator steps."""
+
+
+@runtime_checkable
+class Expecting(Progress, Protocol):
+    """Also receives forecasts, which know more than the pace so far while few pieces are done."""
+
+    def expect(self, seconds: float, low: float, high: float) -> None:
+        """Report that the rest of the stage takes this many seconds, probably low to high."""
 
 
 class Silence:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.errors import InvalidInput
+from safemargin.errors import InvalidInput, MissingExtra
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -192,6 +192,29 @@ class Tuples:
         return list(
             map(EpisodeKey, self.phases.tolist(), self.indices.tolist(), self.lives.tolist())
         )
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with one row for each moment and n."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise MissingExtra("a DataFrame", extra="pandas") from None
+        many = len(self.n_values)
+        proxies = np.broadcast_to(self.proxies.reshape(len(self), -1), (len(self), many))
+        columns: dict[str, Any] = {
+            "phase": np.repeat(self.phases, many),
+            "episode": np.repeat(self.indices, many),
+            "life": np.repeat(self.lives, many),
+            "step": np.repeat(self.steps, many),
+            "n": np.tile(self.n_values, len(self)),
+            self.proxy: proxies.ravel(),
+            "criticality": self.criticalities.ravel(),
+            "half_width": self.half_widths.ravel(),
+            "trials": self.trials.ravel(),
+        }
+        if self.groups is not None:
+            columns["group"] = np.repeat(self.groups, many)
+        return DataFrame(columns)
 
     def losses(self, estimand: str) -> Floats:
         """Return what a fit bounds: [moments, n], or single runs [moments, runs, n]."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.measured import USUAL, Measured
+from safemargin.core.notebook import table_html
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
 from safemargin.errors import InvalidInput
@@ -50,6 +51,10 @@ class Lookup:
     margin: Any  # int or int array [...]
     outside: Any  # bool or bool array [...]: the proxy lies above the measured range
     below: Any  # bool or bool array [...]: the proxy lies below the range; the lowest bin was used
+
+
+_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""A notebook shows margins at tolerances near these quantiles of the bounds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,6 +121,25 @@ class Margins:
             + ">"
         )
 
+    def _repr_html_(self) -> str:
+        title = (
+            f"Safety margins (confidence {self.confidence:g}, method {self.method!r}): how many "
+            f"{self.measured.mistakes} the agent can afford"
+        )
+        finite = self.bound.upper[np.isfinite(self.bound.upper) & (self.bound.upper > 0)]
+        if self.bound.looks_at_n or not finite.size:
+            return table_html(title, ["", ""], [["proxy", self.proxy]], notes=self.notes)
+        tolerances = np.unique([float(f"{one:.1g}") for one in np.quantile(finite, _LEVELS)])
+        proxies = np.linspace(self.lowest_proxy, self.highest_proxy, 9)
+        found = [self(proxies, one).tolist() for one in tolerances]
+        return table_html(
+            title,
+            [f"tolerance \\ {self.proxy}", *(f"{one:.3g}" for one in proxies)],
+            [[f"{one:g}", *row] for one, row in zip(tolerances, found, strict=True)],
+            shades=[[value / max(self.n_values) for value in row] for row in found],
+            notes=self.notes,
+        )
+
     def __call__(self, proxy: npt.ArrayLike, tolerance: npt.ArrayLike) -> Any:
         """Return s*(p, ζ): an int for scalars, an int array for arrays (they broadcast).
 
@@ -142,8 +166,6 @@ class Margins:
         tolerances = _numbers("tolerance", tolerance)  # [...]
         if (tolerances < 0).any():
             raise InvalidInput(f"the tolerance must be at least 0, got {tolerances.min():g}")
-        if np.isinf(tolerances).any():
-            raise InvalidInput("the tolerance must be a finite number, got inf")
         high = proxies > self.bound.grid[:, -1]  # [..., n]
         if above == "error" and high.any():
             raise InvalidInput(

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Any
 
-from safemargin.core.progress import Progress
+from safemargin.core.progress import Expecting, Progress
 from safemargin.core.records import PHASES, EpisodeKey, Moment, Phase
 from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.engines import Engine
 from safemargin.environments.doctor.diagnosis import corrected
 from safemargin.errors import DiagnosisWrong, InvalidInput
+from safemargin.study.forecast import NOTHING, seconds_left
 from safemargin.study.passes import (
     Episodes,
     Pair,
@@ -29,6 +30,10 @@ from safemargin.study.passes import (
 from safemargin.study.plays import FewPlays, count_plays, describe_plays
 from safemargin.study.provenance import keep_proof
 from safemargin.study.store import Store
+
+FORECASTS = 12
+"""After each of this many first moments, the time left is forecast as in a plan, which knows that
+they are checked more thoroughly and that moments cost different amounts."""
 
 
 def collect(
@@ -79,7 +84,7 @@ def _collect(
     few_plays = describe_plays(count_plays(store), len(store.moments()))
     if few_plays:  # now, before hours are spent on them
         warnings.warn(few_plays, FewPlays, stacklevel=4)
-    _measure(stores, engine, chosen, progress)
+    _measure(stores, engine, chosen, progress, wanted)
 
 
 def check_collect(natural: int, spread: int, workers: int | None) -> None:
@@ -139,6 +144,7 @@ def _measure(
     engine: Engine,
     chosen: dict[Phase, list[EpisodeKey]],
     progress: Progress,
+    wanted: Mapping[Phase, int],
 ) -> None:
     """Measure the criticality of every chosen moment for every n, mistake and loss."""
     store, by_pair = stores[0], {_pair(store): store for store in stores}
@@ -151,15 +157,30 @@ def _measure(
     for moment in in_turn(*([one for one in moments if one.episode.phase == p] for p in PHASES)):
         todo += _left(moment, n_values, finished)
     total = len(moments) * len(n_values) * len(stores)
-    left = sum(len(of_moment) * len(pairs) for _, of_moment, pairs in todo)
+    left = sum(len(its_n) * len(pairs) for _, its_n, pairs in todo)
     progress.stage("criticality", total=total, done=total - left)
     if len(stores) == 1:
-        todo = [(moment, of_moment, ()) for moment, of_moment, _ in todo]
-    for moment, pair, measurement, seconds in measure_pairs(
-        engine, store, todo, keep_features=store.add_features
-    ):
+        todo = [(moment, its_n, ()) for moment, its_n, _ in todo]
+    of_moment = len(n_values) * len(stores)
+    measured = measure_pairs(engine, store, todo, keep_features=store.add_features)
+    for number, (moment, pair, measurement, seconds) in enumerate(measured, start=1):
         by_pair[pair or _pair(store)].add_measurement(moment, measurement, seconds=seconds)
         progress.advance(measurement.steps)
+        if number <= FORECASTS * of_moment and number % of_moment == 0:
+            _forecast(stores, wanted, engine.workers, progress)
+
+
+def _forecast(
+    stores: Sequence[Store], wanted: Mapping[Phase, int], workers: int, progress: Progress
+) -> None:
+    """Report how long the rest will take, as far as the moments measured so far tell."""
+    if not isinstance(progress, Expecting):
+        return
+    parts = [seconds_left(store, store.settings(), wanted, workers) for store in stores]
+    known = [part for part in parts if part is not None]
+    if len(known) == len(parts):
+        left = sum(known, NOTHING)
+        progress.expect(left.expected, left.low, left.high)
 
 
 def _pair(store: Store) -> Pair:

@@ -18,7 +18,8 @@ import numpy as np
 from safemargin.core.records import PHASES, EpisodeKey, Floats, Phase
 from safemargin.core.settings import Settings
 from safemargin.errors import StudyIncomplete
-from safemargin.study.costs import Cost, Piece, whole_moments
+from safemargin.study.costs import Cost, Piece, read_costs, representative, whole_moments
+from safemargin.study.store import Store
 
 CONFIDENCE = 0.9
 """The confidence of every range."""
@@ -113,6 +114,21 @@ def forecast(
         worker_seconds=sum((stage.worker_seconds for stage in stages), NOTHING),
         disk_bytes=sum(_stored(sample, n) for n in (0, *n_values)) * sum(wanted.values()),
     )
+
+
+def seconds_left(
+    store: Store, settings: Settings, wanted: Mapping[Phase, int], workers: int
+) -> Range | None:
+    """Forecast a collection's rest from the moments measured so far, as a plan does.
+
+    None until a moment is measured for every n. The seconds are those of all workers together.
+    """
+    done = read_costs(store, settings)
+    try:
+        found = forecast(representative(done, settings.n_values), settings, wanted, done=done)
+    except StudyIncomplete:
+        return None
+    return found.worker_seconds.through(lambda spent: spent / found.useful_workers(workers))
 
 
 def _count(keys: Iterable[EpisodeKey]) -> dict[Phase, int]:

@@ -7,7 +7,7 @@ never judged or calibrated on a group that it was trained on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,18 @@ def find_kin(
     Moments that are for training only link no others: however many there are, the groups of the
     rest stay as they are.
     """
+    every = [window_hashes(rows) for rows in scores]
+    return kin_by_hashes(every, steps, games, training_only, reach)
+
+
+def kin_by_hashes(
+    hashes: Sequence[npt.NDArray[np.unsignedinteger]],  # of each moment's episode, [steps]
+    steps: Sequence[int],
+    games: Sequence[object],
+    training_only: npt.NDArray[np.bool_],
+    reach: int,
+) -> Kinship:
+    """Group moments as `find_kin` does, by the `window_hashes` of their episodes."""
     own = ~training_only
     joined = _Sets(len(steps))
     links: set[tuple[int, int]] = set()
@@ -55,20 +67,8 @@ def find_kin(
     first: dict[object, int] = {}
     for moment, game in enumerate(games):
         link(first.setdefault(game, moment), moment)
-    every = [_window_hashes(rows) for rows in scores]  # each [steps], 0 where too little varies
-    owner = np.repeat(np.arange(len(every)), [len(one) for one in every])
-    position = np.concatenate([np.arange(len(one)) for one in every])
-    hashes = np.concatenate(every)
-    near = np.abs(position - np.asarray(steps)[owner]) <= reach
-    kept = np.flatnonzero(near & (hashes != 0))
-    order = kept[np.argsort(hashes[kept], kind="stable")]
-    ordered = hashes[order]
-    for moment, step in enumerate(steps):
-        sign = every[moment][step]
-        if sign:
-            low, high = (np.searchsorted(ordered, sign, side) for side in ("left", "right"))
-            for other in np.unique(owner[order[low:high]]).tolist():
-                link(moment, other)
+    for moment, other in near_pairs(hashes, steps, reach):
+        link(moment, other)
     numbers = joined.numbers()
     groups = np.full(len(steps), -1, np.int64)
     groups[own] = np.unique(numbers[own], return_inverse=True)[1].reshape(-1)
@@ -76,8 +76,35 @@ def find_kin(
     return Kinship(groups, np.array(pairs, np.int64).reshape(-1, 2))
 
 
-def _window_hashes(rows: npt.NDArray[np.float32]) -> Hashes:
-    """Return a hash of the window that ends at each step; of the first one before it is full."""
+def near_pairs(
+    hashes: Sequence[npt.NDArray[np.unsignedinteger]],  # of each moment's episode, [steps]
+    steps: Sequence[int],
+    reach: int,
+) -> Iterator[tuple[int, int]]:
+    """Yield pairs of moments of which one's play passes within `reach` steps of the other.
+
+    A pair may come in either order, and twice; each moment comes with itself.
+    """
+    owner = np.repeat(np.arange(len(hashes)), [len(one) for one in hashes])
+    position = np.concatenate([np.arange(len(one)) for one in hashes])
+    joint = np.concatenate(hashes)
+    near = np.abs(position - np.asarray(steps)[owner]) <= reach
+    kept = np.flatnonzero(near & (joint != 0))
+    order = kept[np.argsort(joint[kept], kind="stable")]
+    ordered = joint[order]
+    for moment, step in enumerate(steps):
+        sign = hashes[moment][step]
+        if sign:
+            low, high = (np.searchsorted(ordered, sign, side) for side in ("left", "right"))
+            for other in np.unique(owner[order[low:high]]).tolist():
+                yield moment, other
+
+
+def window_hashes(rows: npt.NDArray[np.float32]) -> Hashes:
+    """Return a hash of the window that ends at each step; of the first one before it is full.
+
+    It is 0 where too little varies in the window.
+    """
     count = len(rows)
     flat = np.ascontiguousarray(rows, np.float32).reshape(count, -1).view(np.uint32)
     multipliers = _odd_numbers(flat.shape[1] + WINDOW)

@@ -9,9 +9,7 @@ from typing import Any
 from safemargin.core.measured import parse_perturbation
 from safemargin.core.records import PHASES, Phase
 from safemargin.core.settings import Settings
-from safemargin.errors import StudyIncomplete
-from safemargin.study.costs import read_costs, representative
-from safemargin.study.forecast import forecast
+from safemargin.study.forecast import NOTHING, seconds_left
 from safemargin.study.noise import Noise, measure_noise
 from safemargin.study.plays import count_plays
 from safemargin.study.rare_losses import count_resting_on_few
@@ -81,6 +79,7 @@ def study_status(store: Store, settings: Settings) -> Status:
     }
     spread, resting_on_few = count_resting_on_few(store)
     left = max(sum(wanted.values()) * per_moment - totals["estimates"], 0)
+    expected = seconds_left(store, settings, wanted, target["workers"]) if left else NOTHING
     return Status(
         wanted=dict(wanted.items()),
         plays=count_plays(store),
@@ -89,19 +88,7 @@ def study_status(store: Store, settings: Settings) -> Status:
         resting_on_few=resting_on_few,
         moments={phase: measured.get(phase, 0) for phase in PHASES},
         estimates_left=left,
-        seconds_left=_seconds_left(store, settings, wanted, target["workers"]) if left else 0.0,
+        seconds_left=None if expected is None else expected.expected,
         regret=summarise_regret(store),
         **totals,
     )
-
-
-def _seconds_left(
-    store: Store, settings: Settings, wanted: Mapping[Phase, int], workers: int
-) -> float | None:
-    """Forecast the rest of the collection from the moments measured so far, as a plan does."""
-    done = read_costs(store, settings)
-    try:
-        found = forecast(representative(done, settings.n_values), settings, wanted, done=done)
-    except StudyIncomplete:  # no moment is measured for every n
-        return None
-    return found.worker_seconds.expected / found.useful_workers(workers)

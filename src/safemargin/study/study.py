@@ -34,6 +34,7 @@ from safemargin.study.learning_rankings import LearnedRanking, learn_ranking
 from safemargin.study.lessons import refuse_labels
 from safemargin.study.parts import Parts
 from safemargin.study.provenance import refuse_other_proof
+from safemargin.study.shown import Shown
 from safemargin.study.signing import sign_again
 from safemargin.study.status import Status, study_status
 from safemargin.study.store import Store
@@ -44,7 +45,7 @@ from safemargin.validation.validating import Validation
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
 
 
-class Study:
+class Study(Shown):
     """One environment + one policy + one settings, on disk."""
 
     def __init__(self, store: Store, parts: Parts) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.notebook import table_html
 from safemargin.core.records import Tuples
 from safemargin.errors import InvalidInput, MissingExtra, did_you_mean
 from safemargin.margins.bounds.boosted import one_thread
@@ -81,6 +82,31 @@ class Comparison:
     left_out: tuple[str, ...]
     """Methods that could not be tried, and why."""
     gaps: GapError | None
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                f"{one.method}, {one.proxy}",
+                one.coverage.share,
+                one.worst_part.share,
+                *(f"{mean:.2f}" for mean in one.mean_margins),
+                "yes" if one.holds else "no",
+            ]
+            for one in self.candidates
+        ]
+        best = [
+            f"Best at a tolerance of {tolerance:g}: "
+            + ("none holds" if winner is None else f"{winner.method} with {winner.proxy}")
+            for tolerance, winner in zip(self.tolerances, self.winners, strict=True)
+        ]
+        margins = [f"mean margin at {tolerance:g}" for tolerance in self.tolerances]
+        return table_html(
+            f"Methods and proxies on {self.natural_moments} unseen natural moments (promised "
+            f"coverage {self.confidence:g})",
+            ["method, proxy", "coverage", "in its worst part", *margins, "holds"],
+            rows,
+            notes=[*best, *self.left_out],
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, numbers and strings."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.notebook import table_html
 from safemargin.core.records import Floats, Tuples
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.paper import keep_lowest
@@ -60,6 +61,27 @@ class Validation:
     gaps: GapError | None
     """What the powers of two miss; None if S itself has holes."""
     notes: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                f"{row.tolerance:g}",
+                f"{row.failed.tested} {row.phase}",
+                row.failed.count,
+                row.failed.share,
+                f"{row.failed.low:.3f} – {row.failed.high:.3f}",
+                f"{row.mean_margin:.2f}",
+            ]
+            for row in self.chain
+        ]
+        return table_html(
+            f"Margins on unseen moments (method {self.method!r}, confidence {self.confidence:g}): "
+            f"how often some n' ≤ margin broke the tolerance; at most {1 - self.confidence:.3g} "
+            "was promised",
+            ["tolerance", "moments", "broken", "share", "95 % interval", "mean margin"],
+            rows,
+            notes=self.notes,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, numbers and strings."""

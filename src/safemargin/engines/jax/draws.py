@@ -87,7 +87,7 @@ class PolicyDraws:
             at.append(step + first)
             uniforms.append(self._take(self.actions.random_actions.width))
             step += first + 1
-        rows = np.array(uniforms).reshape(len(at), -1)
+        rows = np.array(uniforms).reshape(len(at), self.actions.random_actions.width)
         return np.array(at, np.int64), schedule_of(
             rows, self.actions.random_actions, masked=self.masked
         )

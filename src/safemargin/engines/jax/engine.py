@@ -125,7 +125,7 @@ class JaxEngine:
                         settings.seed, Purpose.EPISODE_POLICY, *key.stream_keys
                     ),
                     parts.policy_actions,
-                    parts.masked,
+                    parts.policy_masked,
                     0 if opening is None else len(opening),
                 )
 

@@ -82,15 +82,18 @@ class Group:
 
     def begin(self, runs: Sequence[Run]) -> None:
         """Give runs to free lanes."""
-        for run in runs:
-            lane = self.free.pop()
+        if not runs:
+            return
+        lanes = [self.free.pop() for _ in runs]
+        for lane, run in zip(lanes, runs, strict=True):
             self.runs[lane] = run
-            self._begins[lane] = self._busy[lane] = True
-            self._keeps[lane] = run.keep
-            self._slot[lane], self._key[lane] = run.slot, run.key
-            self._done[lane], self._limit[lane] = 0, run.limit
             if run.schedule is not None or run.draws is not None:
                 self._scheduled.add(lane)
+        self._begins[lanes] = self._busy[lanes] = True
+        self._keeps[lanes] = [run.keep for run in runs]
+        self._slot[lanes] = [run.slot for run in runs]
+        self._key[lanes] = np.stack([run.key for run in runs])
+        self._done[lanes], self._limit[lanes] = 0, [run.limit for run in runs]
 
     def launch(self, bank: Start) -> None:
         """Begin a call of the program; lanes that begin do so in this bank."""

@@ -38,6 +38,9 @@ class Parts:
         self.settings: Settings = self.job.settings
         self.randomness: Randomness = self.job.randomness
         self.masked = self.program.masked
+        """Whether some actions may be illegal."""
+        self.policy_masked = self.masked and self.program.policy.uses_mask
+        """Whether the policy's own random actions are legal ones."""
         self.random_actions = RandomActions(space)
         self.policy_actions = PolicyActions(space, self.job.policy.kind, self.settings)
         self.signal = Signal.parse(self.settings.signal)

@@ -15,6 +15,7 @@ from safemargin.criticality.plans import Plan, Planner
 from safemargin.engines.base import MomentTask
 from safemargin.engines.jax.draws import PolicyDraws, Schedule, schedule_of
 from safemargin.engines.jax.group import Run
+from safemargin.engines.jax.program import ENDED
 from safemargin.environments.functional.keys import key_of_stream
 from safemargin.environments.simulator import Mask
 
@@ -76,6 +77,7 @@ class MomentTrials:
         self.every = [_Series(n, planner.plan(n)) for n in task.n_values]
         self._unperturbed: list[_Trial] = []
         self._recorded = parts.recorded_return(episode, moment.step)
+        self._first_scores = episode.scores[moment.step].tobytes()
         self._running = 0
         self._drawn_keys: dict[int, npt.NDArray[np.uint32]] = {}
         self._longest: dict[int, Schedule] = {}
@@ -122,7 +124,7 @@ class MomentTrials:
             draws = PolicyDraws(
                 lambda: stream(seed, Purpose.TRIAL_POLICY, *self.keys, number),
                 parts.policy_actions,
-                parts.masked,
+                parts.policy_masked,
             )
 
         def finished(run: Run) -> None:
@@ -155,8 +157,10 @@ class MomentTrials:
         return longest.first(n)
 
     def _finish(self, trial: _Trial, run: Run) -> None:
-        self.parts.check(run, f"a trial at step {self.moment.step} of episode {self.episode.key}")
-        if not np.array_equal(run.first_scores, self.episode.scores[self.moment.step]):
+        if run.code > ENDED:
+            where = f"a trial at step {self.moment.step} of episode {self.episode.key}"
+            self.parts.check(run, where)
+        if run.first_scores.tobytes() != self._first_scores:
             raise self.parts.diverged(self.episode, self.moment.step)
         trial.discounted = self.parts.return_of(run.rewards, run.code)
         trial.steps = run.steps

@@ -73,13 +73,14 @@ def readings_of_real_clocks() -> Iterator[set[str]]:
                 if owner is each and called.__name__ in _READERS:
                     found.add(f"{each.__name__}.{called.__name__}")
 
-    before = sys.getprofile()
-    if before is None:  # or somebody measures this very run
-        sys.setprofile(watch)
+    if sys.getprofile() is not None:  # somebody measures this very run
+        yield found
+        return
+    sys.setprofile(watch)
     try:
         yield found
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
 
 
 @contextlib.contextmanager

@@ -157,7 +157,7 @@ def _ensemble(coordinates: Arrays, target: Floats, seed: int) -> list[list[Layer
         model = MLPRegressor(
             hidden_layer_sizes=HIDDEN,
             alpha=0.1,
-            batch_size=min(64, int(0.8 * len(target))),
+            batch_size=min(max(64, len(target) // 16), int(0.8 * len(target))),
             early_stopping=True,
             validation_fraction=0.15,
             n_iter_no_change=8,
