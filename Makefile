@@ -49,6 +49,7 @@ adapter-%: pyproject.toml
 	mkdir -p build
 	SAFEMARGIN_MATRIX=$(MATRIX) $(VENV)-adapters/$*/bin/python -m pytest \
 		tests/adapters/test_$(subst -,_,$*).py
+	$(VENV)-adapters/$*/bin/python benchmarks/bench_adapters.py $(MATRIX)
 
 docs: $(VENV)/.docs  ## the site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html

@@ -92,7 +92,7 @@ def run_ours(worker: Worker, moments: list[Any]) -> Ours:
         def spied(every: Any, run: Any = run, lengths: Any = lengths) -> None:
             run(every)
             lengths += [
-                [len(trial.rollout.all_rewards()) for trial in series.trials[: series.rule.trials]]
+                [len(trial.rollout.all_rewards()) for trial in series.trials[: series.judged]]
                 for series in every
             ]
 

@@ -11,6 +11,7 @@ import re
 import time
 from pathlib import Path
 
+import faults
 import figures
 import lander_tables
 import regret
@@ -19,7 +20,7 @@ import tables
 from stored import Refused, stored_studies
 
 HERE = Path(__file__).parent
-MODULES = (tables, supervision, regret, lander_tables, figures)
+MODULES = (tables, supervision, regret, lander_tables, faults, figures)
 NOTE = "<!-- Built by `make reproduce` from page.md and studies/. Do not edit. -->\n\n"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from learned import LESSONS_FILE, STUDIES, Stored
+from learned import LESSONS_FILE, STUDIES, Stored, pack, unpack
 from live import in_a_sentence
 from stored import Refused, StoredStudy
 
@@ -162,6 +162,7 @@ def learn(agent: str, folder: Path) -> None:
     labels = Labels.read([each for each in files if not each.stem.endswith("-own")])
     columns = labels.columns
     inputs = probe_inputs(kind, columns["recent"], columns["hidden"].astype(np.float32))
+    inputs = unpack(pack(inputs), len(inputs))  # as they are kept
     with np.load(path) as kept:
         keys = kept["keys"]
     own = Labels.read([folder / f"{agent}-own.npz"])

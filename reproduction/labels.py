@@ -207,7 +207,7 @@ class Labeller:
         runner, horizon = self.runner, self.settings.horizon
         own = life.rewards[step : step + horizon]
         index = StateIndex(horizon)
-        rollout = Rollout(list(own), finished=True)
+        rollout = Rollout([(each,) for each in own], finished=True)
         states = life.states[step // 2 : step // 2 + len(own) // 2]
         index.add_finished([each for state in states for each in (b"", state)], rollout)
         single = [
@@ -219,7 +219,7 @@ class Labeller:
             Trial(nested[:n, trial]) for n in reversed(larger) for trial in range(TRIALS)
         ] if full else []  # fmt: skip
         TrialBatch(runner, point, index).run([*several, *single])
-        of = [runner.discounted(trial.rollout.all_rewards()) for trial in several]
+        of = [runner.returns(trial.rollout.all_rewards())[0] for trial in several]
         returns = np.full((len(larger), TRIALS), np.nan)
         if full:
             returns[:] = np.array(of).reshape(len(larger), TRIALS)[::-1]
@@ -227,9 +227,9 @@ class Labeller:
         rows = np.concatenate([np.repeat(rows[:1], WINDOW + 1 - len(rows), axis=0), rows])
         assert point.hidden is not None
         return {
-            "own": runner.discounted(own),
+            "own": runner.returns([(each,) for each in own])[0],
             "single": np.array(
-                [runner.discounted(trial.rollout.all_rewards()) for trial in single]
+                [runner.returns(trial.rollout.all_rewards())[0] for trial in single]
             ),
             "several": returns,
             "recent": rows,

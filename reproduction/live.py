@@ -99,7 +99,9 @@ class OwnWay:
         """Return an index of the states on the way, for trials that come back to it."""
         self._look_ahead()
         state_index = StateIndex(self._runner.settings.horizon)
-        state_index.add_finished(self._states, Rollout(list(self._rewards), finished=True))
+        state_index.add_finished(
+            self._states, Rollout([(each,) for each in self._rewards], finished=True)
+        )
         return state_index
 
     def _look_ahead(self) -> None:

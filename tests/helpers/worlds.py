@@ -251,7 +251,7 @@ class DrawnWorld(TableWorld):
 
     def render(self) -> Any:
         picture = np.zeros((40, 60, 3), np.uint8)
-        picture[:, : self.state * 60 // len(self.transitions) + 1] = 200
+        picture[:, : self.state * 60 // len(TABLES[self.table]) + 1] = 200
         picture[10:30, 20:40] = self.state * 3  # tells any two states apart
         return picture
 

@@ -12,6 +12,7 @@ from helpers.paths import WORLDS
 
 import safemargin as sm
 from safemargin.cli import main
+from safemargin.criticality.stopping import student_quantile
 from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.monitor.attack import CRITICALITY, Attacked, AttackRow, measure_attack
 from safemargin.monitor.attackers import make_attack
@@ -90,6 +91,10 @@ def test_what_was_measured_stands_beside_it(study: Path) -> None:
     assert by[CRITICALITY, 0.5].measured == pytest.approx(best[:10].mean())
     assert by[CRITICALITY, 0.5].loss is None
     assert by["lot", 0.1].measured == pytest.approx(losses.mean())
+    # All moments are as likely, so the band is that of their plain mean.
+    half = student_quantile(0.95, 20) * losses.std(ddof=1) / 20**0.5
+    assert by["lot", 0.1].measured_half_width == pytest.approx(half)
+    assert (found.n, found.mistakes) == (1, "random action")
 
 
 def test_finished_games_are_kept(study: Path, tmp_path: Path) -> None:

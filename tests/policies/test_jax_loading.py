@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,17 @@ def test_a_function_of_parameters_and_observations(agent: str) -> None:
     assert policy.kind == "q"
     np.testing.assert_allclose(policy.scores(SEEN)[0], EXPECTED, rtol=1e-6)
     assert as_jax(policy) is policy
+
+
+def test_a_file_need_not_import_jax(agent: str) -> None:
+    code = (
+        "import sys; from safemargin.policies import load_policy; assert 'jax' not in sys.modules; "
+        f"print(type(load_policy({agent + ':scores'!r})).__name__)"
+    )
+    path = Path(agent)
+    path.write_text(path.read_text().replace("import jax.numpy as jnp\n", ""))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "JaxPolicy"
 
 
 def test_a_pair_of_a_function_and_its_parameters(agent: str) -> None:

@@ -127,3 +127,22 @@ def test_the_command_draws_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (tmp_path / "evolution").is_dir()
     assert main([*words[:-1], str(tmp_path), *small]) == 2
     assert "is a folder; name the file, e.g. evolution.html" in capsys.readouterr().err
+
+
+def test_the_command_measures_other_mistakes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[sm.Settings] = []
+
+    def follow(*given: Any, settings: sm.Settings, **named: Any) -> Any:
+        asked.append(settings)
+        raise InvalidInput("enough is known")
+
+    monkeypatch.setattr("safemargin.study.tracing.trace", follow)
+    command = ["trace", "CartPole-v1", "a.onnx", "b.onnx", "-o", str(tmp_path / "e.html")]
+    assert main([*command, "--perturb", "stuck", "--signal", "undiscounted"]) == 2
+    assert main(command) == 2
+    assert [(each.perturb, each.signal) for each in asked] == [
+        ("stuck", "undiscounted"),
+        ("random", "reward"),
+    ]

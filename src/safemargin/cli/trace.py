@@ -32,6 +32,8 @@ def trace(
     call_at: Annotated[int | None, Parameter(metavar="N")] = None,
     workers: int | None = None,
     made_with: options.EnvironmentOptions = options.EnvironmentOptions(),
+    perturb: Annotated[str, Parameter(metavar="P")] = Settings.perturb,
+    signal: Annotated[str, Parameter(metavar="S")] = Settings.signal,
     settings: SettingsOptions = SettingsOptions(),
     as_json: options.Json = False,
 ) -> None:
@@ -54,6 +56,8 @@ def trace(
         tolerance: losses you accept, in reward units (default: some that tell moments apart)
         call_at: moments that afford fewer random actions than N count as critical (default: 2)
         workers: number of workers (default: one per core)
+        perturb: the mistakes to measure, as `collect --perturb` names them
+        signal: what is lost, as `collect --signal` names it
     """
     from safemargin.cli.console import ProgressBar
     from safemargin.study.tracing import in_training_order
@@ -72,7 +76,7 @@ def trace(
             seconds=seconds,
             tolerances=tolerance,
             call_at=call_at,
-            settings=Settings.from_mapping(settings.given),
+            settings=Settings.from_mapping(settings.about(perturb, signal).given),
             workers=workers,
             env_arguments=made_with.arguments,
             scores=made_with.scores,

@@ -70,6 +70,7 @@ class Attacked:
     n: int
     """The number of mistakes behind `measured`."""
     mistakes: str
+    """Which they are: 'random actions', or 'random action' for a single one."""
     rows: tuple[AttackRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,25 +130,25 @@ def measure_attack(
             found = np.array([player.play(ranking, rule, game, progress) for game in range(games)])
             steps, struck = found[:, 1].sum(), found[:, 2].sum()
             loss, half = mean_and_band(own - found[:, 0])
-            measured = _measured(study, values[ranking.name], rule)
+            at_moments = _measured(study, values[ranking.name], rule)
             rows.append(
                 AttackRow(
                     ranking.name, budget, struck / steps, float(found[:, 0].mean()), loss, half,
-                    *measured,
+                    *at_moments,
                 )
             )  # fmt: skip
     finally:
         simulator.close()
     for budget in budgets:
         rows.append(_in_hindsight(study, values[rankings[0].name], budget))
-    settings = study.settings
+    settings, measured = study.settings, study.settings.measured
     return Attacked(
         attack=attack,
         words=how.words,
         games=games,
         score=float(own.mean()),
         n=settings.n_values[0],
-        mistakes=settings.measured.mistakes,
+        mistakes=measured.mistake if settings.n_values[0] == 1 else measured.mistakes,
         rows=tuple(sorted(rows, key=lambda row: row.budget)),
     )
 
@@ -276,14 +277,18 @@ def _in_hindsight(
 def mean_and_band(
     values: Floats, weights: Floats | None = None
 ) -> tuple[float | None, float | None]:
-    """Return a weighted mean and Student's half-width; None for fewer than one and two values."""
+    """Return a weighted mean and Student's half-width; None for fewer than one and two values.
+
+    With unequal weights, the half-width is that of as many values as are worth these (Kish).
+    """
     weights = np.ones(len(values)) if weights is None else weights
     total = float(weights.sum())
     if total <= 0:
         return None, None
     mean = float((weights * values).sum() / total)
-    count = int(total)
+    worth = total**2 / float((weights**2).sum())
+    count = int(worth + 1e-9)
     if count < 2:
         return mean, None
-    variance = float((weights * (values - mean) ** 2).sum() / total) * count / (count - 1)
-    return mean, student_quantile(BAND, count) * math.sqrt(variance / count)
+    variance = float((weights * (values - mean) ** 2).sum() / total) * worth / (worth - 1)
+    return mean, student_quantile(BAND, count) * math.sqrt(variance / worth)

@@ -18,8 +18,8 @@ NO_STATISTICS = "none"
 """Given instead of a file of statistics: the policy was not trained under VecNormalize."""
 
 FORMS = (
-    "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute' "
-    "or 'zoo:NAME'"
+    "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute', "
+    "'zoo:NAME' or 'LIBRARY:FILE' (rllib, sbx, cleanrl, tianshou, rl-zoo)"
 )
 
 
@@ -137,7 +137,8 @@ def _from_object(source: Any, description: str | None, options: dict[str, Any]) 
 
         if is_sb3_model(source):
             return Sb3Policy(source, description=description, **options)
-    if "jax" in sys.modules and (made := _from_jax(source, description, options)) is not None:
+    of_jax = "jax" in sys.modules or hasattr(source, "params")  # or a function without imports
+    if of_jax and (made := _from_jax(source, description, options)) is not None:
         return made
     for library, (module, of_library, adapter) in _OBJECTS.items():
         if library in sys.modules and locate(f"{module}:{of_library}", what="policy")(source):
