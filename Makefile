@@ -102,4 +102,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) runs/demo build dist docs/_build docs/generated
+	rm -rf $(VENV) $(VENV)-adapters runs/demo build dist docs/_build docs/generated
