@@ -41,7 +41,7 @@ def test_a_trial_takes_the_given_random_actions_and_then_the_policys() -> None:
     good = 0.5 + step / 40
     poor = np.where(step % 3 == 0, -0.25, 0.0)
     expected = np.where((step > 6) & (step <= 10), poor, good)
-    np.testing.assert_array_equal(trial.rewards, expected[:, None])
+    np.testing.assert_array_equal([reward for (reward,) in trial.rewards], expected)
     assert trial.finished
 
 

@@ -211,6 +211,15 @@ def test_what_cannot_be_made_is_refused_in_one_sentence(
         EnvironmentSpec.parse(f"pettingzoo:{name}", given).make()
 
 
+@pytest.mark.parametrize("policy", ["agent.zip", "zoo:cartpole", "sb3:ppo:agent.zip"])
+def test_a_policy_without_partners_is_refused(policy: str) -> None:
+    spec = EnvironmentSpec.parse("pettingzoo:tictactoe_v3/player_1")
+    alone, same_policy = spec.with_team(policy)
+    assert (alone, same_policy) == (spec, policy)
+    with pytest.raises(InvalidInput, match=r"the other agents \(player_2\) need policies of their"):
+        alone.make()
+
+
 def test_a_partner_that_does_not_fit_its_seat_is_refused(players: str) -> None:
     with pytest.raises(PolicyFault, match="environment with 9 actions, one for each score, got 3"):
         MeasuredAgent(

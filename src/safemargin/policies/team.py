@@ -18,8 +18,9 @@ def find_team(source: Any) -> Mapping[str, Any] | None:
     """Return the policies by agent that a text names, or None if it names something else."""
     found = source
     if isinstance(source, str):
-        if not source.rpartition(":")[0].endswith(".py") and "." not in source.partition(":")[0]:
-            return None
+        file, colon, _ = source.rpartition(":")
+        if not colon or (not file.endswith(".py") and "." not in file.partition(":")[0]):
+            return None  # a policy's own file
         found = locate(source, what="team")
     if callable(found) and not isinstance(found, Policy):
         with errors_as(InvalidInput, f"team {source}: making it failed:"):
