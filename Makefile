@@ -49,6 +49,7 @@ adapter-%: pyproject.toml
 	mkdir -p build
 	SAFEMARGIN_MATRIX=$(MATRIX) $(VENV)-adapters/$*/bin/python -m pytest \
 		tests/adapters/test_$(subst -,_,$*).py
+	$(VENV)-adapters/$*/bin/python benchmarks/bench_adapters.py $(MATRIX)
 
 docs: $(VENV)/.docs  ## the site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html
@@ -101,4 +102,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) runs/demo build dist docs/_build docs/generated
+	rm -rf $(VENV) $(VENV)-adapters runs/demo build dist docs/_build docs/generated

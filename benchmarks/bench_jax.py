@@ -198,7 +198,7 @@ def main() -> None:
         elif part == "fine":
             measure_fine(results, options.device, 500 // less)
         elif part == "processes":
-            measure_processes(results, options.device, max(20 // less, 2), 500 // less)
+            measure_processes(results, options.device, 3, 500 // less)
         elif part == "scaling":
             measure_scaling(results, options.device, options.most // less)
         else:

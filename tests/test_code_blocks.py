@@ -50,6 +50,8 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (collect|doctor) atari:": SLOW,
     r"safemargin (collect|doctor) \"?(minigrid|pettingzoo|bridge):": "needs your "
     "agents; tests/environments has a test of each scheme",
+    r"safemargin (collect|doctor) +jax:pgx:|safemargin fit +runs/breakout": "compiles for long; "
+    "tests/engines/test_jax_engine.py collects small worlds",
     r"safemargin demo": SLOW,
     r"safemargin log": "needs a library that is optional; tests/study/test_tracking.py logs",
     r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ PongNoFrameskip-v4: {n_envs: 1, n_timesteps: 64, policy: CnnPolicy, n_steps: 64,
 @pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "PongNoFrameskip-v4"])
 def test_a_folder_of_its_own_training(adapted: Any, tmp_path: Path, name: str) -> None:
     from rl_zoo3 import ALGOS, create_test_env, get_saved_hyperparams
+
+    importlib.import_module("rl_zoo3.import_envs")  # registers what rl-zoo knows
 
     (tmp_path / "config.yml").write_text(CONFIG)
     command = [sys.executable, "-m", "rl_zoo3.train", "--algo", "ppo", "--env", name]

@@ -25,7 +25,6 @@ def _config(name: str) -> Any:
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.algorithms.sac import SACConfig
     from ray.rllib.connectors.env_to_module import MeanStdFilter
-    from ray.rllib.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
 
     algorithm, _, extra = name.partition("-")
     off_policy = {
@@ -47,9 +46,6 @@ def _config(name: str) -> Any:
         config = config.rl_module(model_config={"fcnet_hiddens": [16]})
     if extra == "filter":
         config.env_runners(env_to_module_connector=lambda *_, **__: MeanStdFilter())
-    if extra == "frames":
-        stack = FrameStackingEnvToModule(num_frames=2)
-        config.env_runners(env_to_module_connector=lambda *_, **__: stack)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=1).learners(num_learners=0)
     return config.debugging(seed=0)
 
@@ -192,5 +188,25 @@ def test_what_cannot_be_measured(trained: Any, tmp_path: Path) -> None:
     (modules / "walker" / "module_state.pkl").write_bytes(b"junk")
     with pytest.raises(InvalidInput, match="RLlib cannot load it"):
         load_policy(f"rllib:{two}#walker")
-    with pytest.raises(InvalidInput, match="FrameStacking may depend on more than the"):
-        load_policy(f"rllib:{trained('PPO-frames')}")
+
+
+def test_connectors_that_look_back_or_change_actions_are_refused(trained: Any) -> None:
+    from ray.rllib.connectors.common.frame_stacking import FrameStacking
+    from ray.rllib.connectors.connector_v2 import ConnectorV2
+
+    from safemargin.policies.libraries.rllib import RllibPolicy
+
+    class Rounds(ConnectorV2):  # type: ignore[misc]
+        def __call__(self, **_: Any) -> Any:
+            raise NotImplementedError
+
+    class Pieces:
+        def __init__(self, *connectors: Any) -> None:
+            self.connectors = connectors
+
+    module = load_policy(f"rllib:{trained('PPO')}").module
+    looks_back = FrameStacking.__new__(FrameStacking)
+    with pytest.raises(InvalidInput, match="FrameStacking may depend on more than the last"):
+        RllibPolicy(module, Pieces(looks_back), Pieces(), description="it")
+    with pytest.raises(InvalidInput, match="the connectors Rounds change its actions and"):
+        RllibPolicy(module, Pieces(), Pieces(Rounds()), description="it")

@@ -13,6 +13,7 @@ import pytest
 from safemargin.errors import InvalidInput
 from safemargin.policies import load_policy
 
+jax: Any = pytest.importorskip("jax")
 sbx: Any = pytest.importorskip("sbx", reason="pip install 'safemargin[sbx]'")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -45,12 +46,18 @@ def test_scores_are_those_of_the_model(adapted: Any, tmp_path: Path, name: str) 
     def of_the_library(observation: Any) -> Any:
         if policy.kind == "actions":
             return model.predict(observation, deterministic=True)[0]
-        found = state.apply_fn(state.params, observation)
-        if policy.kind == "q":
-            return found
-        if policy.kind == "logits":
-            return found.logits_parameter()
-        return np.stack([found.mean(), np.log(np.asarray(found.stddev()))], axis=1)
+        mean, deviation = compiled(state.params, observation)
+        if policy.kind != "gaussian":
+            return mean
+        return np.stack([mean, np.log(np.asarray(deviation))], axis=1)
+
+    def forward(params: Any, observation: Any) -> Any:
+        found = state.apply_fn(params, observation)
+        if policy.kind == "gaussian":
+            return found.mean(), found.stddev()
+        return (found if policy.kind == "q" else found.logits_parameter()), None
+
+    compiled = jax.jit(forward)
 
     adapted("sbx-rl", name, policy, CASES[name][0], of_the_library)
     env = gym.make(CASES[name][0])

@@ -22,6 +22,7 @@ from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import load_policy
 from safemargin.study import Study
 from safemargin.study.creation import settings_for
+from safemargin.study.provenance import source_text
 
 pytestmark = pytest.mark.skipif(not HAVE_SB3, reason="stable-baselines3 is an extra")
 
@@ -349,3 +350,14 @@ def test_folders_that_lack_something(cartpole: Any, pendulum: Any, tmp_path: Pat
     (folder / "CartPole-v1" / "config.yml").unlink()
     with pytest.raises(InvalidInput, match="expected the folder of one training run, with a conf"):
         load_policy(f"rl-zoo:{folder}")
+
+
+def test_folders_and_their_parts_are_remembered_by_full_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "pong-a3c").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert source_text("rl-zoo:run") == f"rl-zoo:{tmp_path / 'run'}"
+    assert source_text("rllib:run#walker") == f"rllib:{tmp_path / 'run'}#walker"
+    assert source_text("zoo:pong-a3c") == "zoo:pong-a3c"

@@ -33,7 +33,8 @@ Environment = Annotated[
     ),
 ]
 POLICY_HELP = (
-    "an .onnx file, a Stable-Baselines3 .zip, zoo:NAME (a bundled agent), or "
+    "an .onnx file, a Stable-Baselines3 .zip, zoo:NAME (a bundled agent), rllib:CHECKPOINT, "
+    "sbx:FILE, cleanrl:FILE or tianshou:FILE, or "
     "file.py:name / package.module:name of a policy, a PyTorch module or a function"
 )
 

@@ -18,8 +18,8 @@ NO_STATISTICS = "none"
 """Given instead of a file of statistics: the policy was not trained under VecNormalize."""
 
 FORMS = (
-    "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute' "
-    "or 'zoo:NAME'"
+    "an .onnx file, a Stable-Baselines3 .zip, 'file.py:attribute', 'package.module:attribute', "
+    "'zoo:NAME' or 'LIBRARY:FILE' (rllib, sbx, cleanrl, tianshou, rl-zoo)"
 )
 
 

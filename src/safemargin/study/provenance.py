@@ -49,9 +49,13 @@ def source_text(given: str | Path) -> str:
         ("", left, colon + right),
         (left + colon, right, ""),
     ):
-        folder = before[:-1] in LOADERS and Path(path).expanduser().is_dir()
-        if path and (folder or Path(path).is_file()):
-            return before + str(Path(path).expanduser().resolve()) + after
+        where, part = path, ""
+        if before[:-1] in LOADERS:  # a folder, or a part of one: rllib:CHECKPOINT#MODULE
+            where, mark, name = path.partition("#")
+            where, part = str(Path(where).expanduser()), mark + name
+        folder = before[:-1] in LOADERS and Path(where).is_dir()
+        if path and (folder or Path(where).is_file()):
+            return before + str(Path(where).resolve()) + part + after
     return text
 
 

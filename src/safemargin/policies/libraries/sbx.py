@@ -66,6 +66,7 @@ class SbxPolicy(BatchedPolicy):
             )
         same_kind(self.kind, kind, description)
         self.state = self.policy.qf_state if self.kind == "q" else self.policy.actor_state
+        self._compiled: Any = None
         leaves = load_jax(description).tree_util.tree_flatten_with_path(self.state.params)[0]
         arrays = {str(where): np.asarray(leaf) for where, leaf in leaves}
         self.identity = identity or weights_identity([self.algorithm, self.kind], arrays)
@@ -78,14 +79,24 @@ class SbxPolicy(BatchedPolicy):
         if self.kind == "actions":
             actions, _ = self.policy.predict(observations, deterministic=True)
             return actions.reshape(len(actions), -1), None
+        if self._compiled is None:
+            self._compiled = load_jax(f"policy {self.description}").jit(self._applied)
         inputs, _ = self.policy.prepare_obs(observations)
-        found = self.state.apply_fn(self.state.params, inputs)
-        if self.kind == "q":
-            return np.asarray(found), None
-        if self.kind == "logits":
-            return np.asarray(found.logits_parameter()), None
-        deviation = np.log(np.asarray(found.stddev()))
-        return np.stack([np.asarray(found.mean()), deviation], axis=1), None
+        found = self._compiled(self.state.params, inputs)
+        if self.kind == "gaussian":
+            mean, deviation = map(np.asarray, found)
+            return np.stack([mean, np.log(deviation)], axis=1), None
+        return np.asarray(found), None
+
+    def _applied(self, params: Any, inputs: Any) -> Any:
+        """Return Q values, logits or (mean, standard deviation)."""
+        found = self.state.apply_fn(params, inputs)
+        if self.kind == "gaussian":
+            return found.mean(), found.stddev()
+        return found if self.kind == "q" else found.logits_parameter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compiled": None}
 
     def check(self, env: gym.Env[Any, Any]) -> None:
         trained = self.policy.observation_space
