@@ -109,7 +109,7 @@ SMALLER = {
     "--n 1,2,4,8": "--n 1,2",
 }
 """What the pages say → what is run here, so that it takes seconds."""
-READ_ONLY_AT_MOST = 100
+READ_ONLY_AT_MOST = 105
 """How many commands and Python blocks of all pages together may be left unrun, with a reason."""
 QUICK = "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 --workers 1"
 """How a study is collected here where a page would take the defaults."""
