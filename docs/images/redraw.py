@@ -25,7 +25,7 @@ from helpers.fleet_server import Person, running  # noqa: E402
 from PIL import Image  # noqa: E402
 from selenium import webdriver  # noqa: E402
 
-FLEET = ("--agents", "12", "--tolerance", "0.5", "zoo:beamrider-a3c", "zoo:beamrider-a3c")
+FLEET = ("--agents", "12", "--budget", "600/hour", "zoo:beamrider-a3c", "zoo:beamrider-a3c")
 
 
 def main(study: str) -> None:
@@ -81,6 +81,7 @@ def draw_fleet(browser: webdriver.Chrome) -> None:
         page.press("t")
         page.wait(f"view.agents[{index}].control !== null", 60)
         time.sleep(4)  # until the timeline shows something
+        page.wait("!document.querySelector('header').textContent.includes('none calling')", 180)
         keep(browser, "fleet.png")
 
 

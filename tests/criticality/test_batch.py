@@ -41,7 +41,7 @@ def test_a_trial_takes_the_given_random_actions_and_then_the_policys() -> None:
     good = 0.5 + step / 40
     poor = np.where(step % 3 == 0, -0.25, 0.0)
     expected = np.where((step > 6) & (step <= 10), poor, good)
-    np.testing.assert_array_equal(trial.rewards, expected)
+    np.testing.assert_array_equal([reward for (reward,) in trial.rewards], expected)
     assert trial.finished
 
 
@@ -59,7 +59,7 @@ def test_the_horizon_ends_a_trial() -> None:
     runner = runner_in(TableWorld(chain(60)), gamma=0.5, horizon_error=0.25, n_values=(1,))
     point = runner.go_to(runner.run_episode(KEY), 0)
     trial = run_trial(runner, point, NOTHING)
-    assert trial.rewards == [1.0, 1.0]
+    assert trial.rewards == [(1.0,), (1.0,)]
     assert trial.finished
 
 

@@ -13,7 +13,7 @@ from helpers.paths import WORLDS
 import safemargin as sm
 from safemargin.cli import main
 from safemargin.core.measured import Measured, split_perturbations
-from safemargin.errors import EnvironmentFault, InvalidInput, StudyMismatch, UntrustedCode
+from safemargin.errors import InvalidInput, StudyMismatch, UntrustedCode
 from safemargin.study.signing import is_signed
 
 POLICY = f"{WORLDS}:swerve"
@@ -203,7 +203,7 @@ def test_what_makes_no_sense_adds_nothing(several: Path) -> None:
         for pair, error, match in (
             (("worst", "reward"), InvalidInput, None),
             (("stuck:7", "reward"), InvalidInput, "is no action of"),
-            (("stuck", "cost:fuel"), EnvironmentFault, "has no 'fuel'"),
+            (("stuck", "cost:fuel"), InvalidInput, "has no 'fuel'"),
         ):
             if match is not None:
                 with pytest.raises(error, match=match):

@@ -257,7 +257,7 @@ def test_a_call_is_seen_handed_over_and_snoozed(page: Page, server: Server) -> N
         assert "hands needy over to you" in ben.hear("note")["text"]
         page.click("snooze")
         page.wait(f"!{state}.calling && snoozed({state})")
-        assert page.text("snooze").startswith("Wake")
+        page.wait("document.getElementById('snooze').textContent.startsWith('Wake')")
         needy.decide(0, scores=[200.0, 0.0])
         page.wait(f"{state}.step === 1")
         assert not page.script(f"{state}.calling")
