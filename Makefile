@@ -18,6 +18,7 @@ $(VENV)/.core: pyproject.toml
 $(STAMP): $(VENV)/.core
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]" --group dev
+	rm -rf $(VENV)/lib/python3*/site-packages/tests  # pgx brings its own, which hide these from workers
 	touch $@
 
 $(VENV)/.docs: $(STAMP)

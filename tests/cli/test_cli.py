@@ -355,7 +355,7 @@ COMMANDS = {
     *["doctor", "collect", "status", "fit", "margin", "validate", "compare", "plot", "export"],
     *["report", "explore", "highlights", "simulate-oversight", "watch", "audit", "reproduce"],
     *["zoo", "demo", "learn", "gate", "trace", "completion", "fidelity"],
-    "attack",
+    *["attack", "log"],
 }
 
 

@@ -17,9 +17,10 @@ NAMED = 5
 """The most environment variables or modules that a message names."""
 _OF_EVERY_PROCESS = {
     *("_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL"),
-    *("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "SPT_NOENV"),
+    *("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "SDL_VIDEODRIVER", "SPT_NOENV"),
 }
-"""Variables that differ between processes anyway or that Ray sets, as it sets those in RAY_."""
+"""Variables that differ between processes anyway, that drawing sets (replay/pictures.py) or that Ray
+sets, as it sets those in RAY_."""
 
 
 @dataclass(frozen=True, slots=True)
