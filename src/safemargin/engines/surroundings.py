@@ -19,8 +19,10 @@ _OF_EVERY_PROCESS = {
     *("_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL"),
     *("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONPATH", "SDL_VIDEODRIVER", "SPT_NOENV"),
 }
-"""Variables that differ between processes anyway, that drawing sets (replay/pictures.py) or that Ray
-sets, as it sets those in RAY_."""
+"""Variables that differ between processes anyway, or are set by replay/pictures.py or by Ray.
+
+Ray also sets those in RAY_.
+"""
 
 
 @dataclass(frozen=True, slots=True)
