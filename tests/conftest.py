@@ -44,6 +44,8 @@ LONGEST_FIRST = (
     "cli/test_watch.py",
     "policies/test_zoo.py",
     "criticality/test_perturbations.py",
+    "engines/test_jax_engine.py",
+    "study/test_several.py",
     "environments/test_environment_contract.py",
     "criticality/test_estimation.py",
     "criticality/test_wrong_diagnosis.py",
@@ -54,8 +56,8 @@ LONGEST_FIRST = (
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: many tests wait for a browser, a server or a process."""
-    return available_cores() + 1
+    """Two more than there are cores: many tests wait for a browser, a server or a process."""
+    return available_cores() + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
