@@ -56,8 +56,8 @@ LONGEST_FIRST = (
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two more than there are cores: many tests wait for a browser, a server or a process."""
-    return available_cores() + 2
+    """One more than there are cores: many tests wait for a browser, a server or a process."""
+    return available_cores() + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
