@@ -6,9 +6,9 @@ import functools
 import importlib.metadata
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from helpers.functional import action_at, shapes
 
 from safemargin.environments import EnvironmentSpec
 from safemargin.environments.functional import FunctionalEnvironment
@@ -33,16 +33,6 @@ def programs(name: str) -> tuple[Any, Any]:
     return jax.jit(world(name).reset), jax.jit(world(name).step)
 
 
-def action(space: Any, number: int) -> Any:
-    if isinstance(space, gym.spaces.Discrete):
-        return np.int32(number % space.n)
-    return np.full(space.shape, np.sin(number), np.float32)
-
-
-def shapes(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), tree)
-
-
 def key(number: int) -> Any:
     return jax.random.PRNGKey(number)
 
@@ -55,7 +45,7 @@ def test_shapes_and_types_stay_the_same_to_the_end_of_an_episode(name: str) -> N
     while not over:
         assert environment.observation_space.contains(np.asarray(seen))
         state, seen, reward, terminated, truncated = step(
-            state, action(environment.action_space, steps), key(steps)
+            state, action_at(environment.action_space, steps), key(steps)
         )
         assert shapes(state) == shapes(start)
         assert reward.shape == terminated.shape == truncated.shape == ()
@@ -70,11 +60,11 @@ def test_steps_are_pure_and_their_programs_repeat_themselves(name: str) -> None:
     environment, (reset, step) = world(name), programs(name)
     state, _ = reset(key(5))
     before = jax.tree.map(np.array, state)
-    first = step(state, action(environment.action_space, 1), key(6))
-    again = step(state, action(environment.action_space, 1), key(6))
+    first = step(state, action_at(environment.action_space, 1), key(6))
+    again = step(state, action_at(environment.action_space, 1), key(6))
     jax.tree.map(np.testing.assert_array_equal, first, again)
     jax.tree.map(np.testing.assert_array_equal, before, state)
-    plain = environment.step(state, action(environment.action_space, 1), key(6))
+    plain = environment.step(state, action_at(environment.action_space, 1), key(6))
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), first, plain)
 
 
@@ -88,7 +78,7 @@ def test_an_episode_that_has_ended_does_not_begin_anew(name: str, counter: str) 
     steps, over = 0, False
     while not over:
         state, _, _, terminated, truncated = step(
-            state, action(environment.action_space, 0), key(steps)
+            state, action_at(environment.action_space, 0), key(steps)
         )
         over, steps = bool(terminated | truncated), steps + 1
     assert getattr(state, counter) == steps

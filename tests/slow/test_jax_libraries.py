@@ -6,11 +6,10 @@ pip install -e '.[gymnax]' && SAFEMARGIN_SLOW=1 pytest tests/slow/test_jax_libra
 from __future__ import annotations
 
 import importlib.metadata
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from helpers.functional import action_at, shapes
 
 from safemargin.environments.functional.naming import functional_environment
 
@@ -57,12 +56,12 @@ def test_an_episode_keeps_the_contract(name: str, whole: bool) -> None:
     while not over and steps < 60:
         assert environment.observation_space.contains(np.asarray(seen))
         number = jax.random.PRNGKey(steps)
-        action = _action(environment.action_space, steps)
+        action = action_at(environment.action_space, steps)
         after = step(state, action, number)
         again = step(state, action, number)
         jax.tree.map(np.testing.assert_array_equal, after, again)
         state, seen, reward, terminated, truncated = after
-        assert _shapes(state) == _shapes(start)
+        assert shapes(state) == shapes(start)
         assert reward.shape == terminated.shape == truncated.shape == ()
         assert terminated.dtype == truncated.dtype == bool
         over, steps = bool(terminated | truncated), steps + 1
@@ -74,13 +73,3 @@ def test_an_episode_keeps_the_contract(name: str, whole: bool) -> None:
     assert legal is None or (legal.dtype == bool and bool(legal.any()))
     if environment.draws:
         assert environment.render(state).dtype == np.uint8
-
-
-def _action(space: Any, number: int) -> Any:
-    if isinstance(space, gym.spaces.Discrete):
-        return np.int32(number % space.n)
-    return np.full(space.shape, np.sin(number), np.float32)
-
-
-def _shapes(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), tree)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from safemargin.core.records import Array, Episode, Estimate, Floats, Measurement
+from safemargin.core.records import Array, Episode, Floats, Measurement
 from safemargin.core.seeding import Purpose, stream
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
 from safemargin.criticality.coalescing import Rollout, StateIndex
@@ -244,18 +244,9 @@ class MomentMeasurer:
         used = [self._own_returns(trial)[signal] for trial in range(count)]
         if self.randomness.none:
             used = used[:1]
-        estimate = Estimate(
-            n=series.n,
-            mean=rule.mean,
-            half_width=0.0 if plan.exact else rule.half_width,
-            trials=count,
-            exact=plan.exact,
-            unperturbed=float(np.mean(used)),
-            capped=not rule.sure,
-        )
         counted = series.trials if signal == min(series.rules) else []
         return Measurement(
-            estimate=estimate,
+            estimate=rule.estimate(series.n, used, exact=plan.exact),
             perturbed=np.array([self._returns(trial)[signal] for trial in series.trials[:count]]),
             unperturbed=np.array(used),
             steps=sum(trial.steps for trial in counted),

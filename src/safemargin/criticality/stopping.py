@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
+from safemargin.core.records import Estimate
 from safemargin.core.settings import Settings
 from safemargin.errors import InvalidInput
 
@@ -66,6 +68,18 @@ class StoppingRule(ABC):
         if not math.isfinite(ratio):
             return certain
         return max(certain, min(math.ceil(self.trials * (ratio**2 - 1)), possible))
+
+    def estimate(self, n: int, unperturbed: Sequence[float], *, exact: bool) -> Estimate:
+        """Return what the losses taken so far say of n, beside these unperturbed returns."""
+        return Estimate(
+            n=n,
+            mean=self.mean,
+            half_width=0.0 if exact else self.half_width,
+            trials=self.trials,
+            exact=exact,
+            unperturbed=float(np.mean(unperturbed)),
+            capped=not self.sure,
+        )
 
 
 @functools.lru_cache(maxsize=4096)

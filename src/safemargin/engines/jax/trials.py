@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.records import Estimate, Measurement
+from safemargin.core.records import Measurement
 from safemargin.core.seeding import Purpose, stream
 from safemargin.criticality.plans import Plan, Planner
 from safemargin.engines.base import MomentTask
@@ -186,17 +186,8 @@ class MomentTrials:
         used = [self._without(number) for number in range(count)]
         if self.parts.randomness.none:
             used = used[:1]
-        estimate = Estimate(
-            n=series.n,
-            mean=rule.mean,
-            half_width=0.0 if plan.exact else rule.half_width,
-            trials=count,
-            exact=plan.exact,
-            unperturbed=float(np.mean(used)),
-            capped=not rule.sure,
-        )
         return Measurement(
-            estimate=estimate,
+            estimate=rule.estimate(series.n, used, exact=plan.exact),
             perturbed=np.array([_known(trial) for trial in series.trials[:count]]),
             unperturbed=np.array(used),
             steps=sum(trial.steps for trial in series.trials),
