@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
-EXTRAS = atari,jax,methods,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
+EXTRAS = atari,jax,methods,minari,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
 
 .PHONY: demo test test-slow test-adapters docs dist try-dist extras lock bench bench-quick reproduce lint format clean
 

@@ -40,6 +40,8 @@ STAGES = {
     "pilot": "measuring a few moments",
     "report": "writing the report",
     "highlights": "filming",
+    "recorded": "looking margins up",
+    "minari": "playing episodes again",
 }
 
 
