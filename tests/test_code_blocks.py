@@ -53,6 +53,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin (collect|doctor) +jax:pgx:|safemargin fit +runs/breakout": "compiles for long; "
     "tests/engines/test_jax_engine.py collects small worlds",
     r"safemargin demo": SLOW,
+    r"safemargin margin .*minari:": "needs a dataset of yours; tests/study/test_minari.py has one",
     r"safemargin log": "needs a library that is optional; tests/study/test_tracking.py logs",
     r"safemargin (collect|doctor) +rl-zoo:": "needs a training folder; tests/policies has them",
     r"safemargin collect \S+ +(rllib|sbx|cleanrl|tianshou):": "tests/adapters train such agents",

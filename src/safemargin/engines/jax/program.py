@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from safemargin.core.jax_library import load_jax, tile
+from safemargin.core.jax_library import SharedProgram, load_jax, tile
 from safemargin.core.settings import Settings
 from safemargin.environments.functional.keys import key_of_start, key_of_step
 from safemargin.environments.functional.protocol import FunctionalEnvironment
@@ -113,7 +113,7 @@ class Program:
         self._types = jax.tree.map(lambda leaf: leaf.dtype, state)
         self.masked = jax.eval_shape(functional.legal, state) is not None
         self.sampled = settings.action_choice == "sampled"
-        self.starts = jax.jit(self._starts)
+        self.starts = SharedProgram(self._starts)
         on_each = jax.shard_map(
             self._advance,
             mesh=mesh,
@@ -121,8 +121,8 @@ class Program:
             out_specs=by_tile,
             check_vma=False,
         )
-        self.advance = jax.jit(self._advance if len(devices) == 1 else on_each)
-        self.legal = jax.jit(jax.vmap(jax.vmap(functional.legal)))
+        self.advance = SharedProgram(self._advance if len(devices) == 1 else on_each)
+        self.legal = SharedProgram(jax.vmap(jax.vmap(functional.legal)))
 
     @property
     def size(self) -> int:

@@ -10,12 +10,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from safemargin.core.jax_library import load_jax, on_processor
-from safemargin.environments.functional.keys import (
-    StepKeys,
-    key_of_seed,
-    key_of_start,
-    key_of_step,
-)
+from safemargin.environments.functional.keys import StepKeys, key_of_seed
+from safemargin.environments.functional.programs import Programs
 from safemargin.environments.functional.protocol import FunctionalEnvironment
 from safemargin.environments.functional.purity import uses_key
 from safemargin.environments.objects import register_state
@@ -34,13 +30,7 @@ class FunctionalGym(gym.Env[Any, Any]):
         self.functional = functional
         self.observation_space = functional.observation_space
         self.action_space = functional.action_space
-        self._reset = jax.jit(lambda key: functional.reset(key_of_start(jax, key)))
-        self._step = jax.jit(
-            lambda state, action, key, steps: functional.step(
-                state, action, key_of_step(jax, key, steps)
-            )
-        )
-        self._legal = jax.jit(functional.legal)
+        self._programs = Programs(functional)
         self._jax = jax
         self._structure: Any = None
         self._leaves: list[Any] = []
@@ -63,7 +53,7 @@ class FunctionalGym(gym.Env[Any, Any]):
             self._keys.restore([key, 0])
         self._steps = 0
         with on_processor():
-            state, observation = self._reset(key)
+            state, observation = self._programs.reset(key)
             self._keep(state)
             return self._plain(observation), self._info(state)
 
@@ -71,7 +61,7 @@ class FunctionalGym(gym.Env[Any, Any]):
         key = np.zeros(2, np.uint32) if self._keys is None else self._keys.key
         given = np.int32(action) if isinstance(self.action_space, gym.spaces.Discrete) else action
         with on_processor():
-            state, observation, reward, terminated, truncated = self._step(
+            state, observation, reward, terminated, truncated = self._programs.step(
                 self.state, given, key, np.int32(self._steps)
             )
             self._keep(state)
@@ -115,7 +105,7 @@ class FunctionalGym(gym.Env[Any, Any]):
         return self._jax.tree.map(np.array, observation)
 
     def _info(self, state: Any) -> dict[str, Any]:
-        legal = self._legal(state)
+        legal = self._programs.legal(state)
         return {} if legal is None else {"action_mask": np.array(legal, dtype=bool)}
 
 
