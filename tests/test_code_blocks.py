@@ -82,6 +82,7 @@ PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/policies.md", "import safemargin as sm\n\npolicy"): "needs your model; "
     "tests/policies/test_policy_loading.py loads each kind",
     ("docs/policies.md", "agent.eval()"): "exports your network",
+    ("docs/policies.md", "# export.py"): "needs sample-factory, which cannot be installed here",
     ("docs/policies.md", "# agent.py"): "loads your weights",
     ("docs/proxies.md", "advantage ="): "needs a policy with critics; tests/policies has them",
     ("docs/regret.md", "from safemargin.margins import Ranking"): "needs a learned ranking; "
