@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
-EXTRAS = atari,jax,methods,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
+EXTRAS = atari,jax,methods,minari,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
 
 .PHONY: demo test test-slow test-adapters docs links dist try-dist extras lock bench bench-quick reproduce lint format clean
 
@@ -29,8 +29,9 @@ demo: $(VENV)/.core  ## a small study of the bundled agent: margins, pictures an
 	$(BIN)/safemargin demo
 
 # One thread each for NumPy and PyTorch: with tests on every core, more of them wait for one another.
+# Compiled modules are kept, whatever the shell says: hundreds of short processes share them.
 test: $(STAMP)  ## all tests; the statistical ones in a reduced form
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP)  ## the statistical truths, whole
 	SAFEMARGIN_SLOW=1 $(BIN)/python -m pytest tests/slow tests/environments/test_environment_contract.py

@@ -15,7 +15,10 @@ from helpers.documents import PAGES
 from helpers.paths import ROOT
 
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)|<a href=\"([^\"]+)\"")
-HOSTS = ("docs.ray.io", "github.com", "keepachangelog.com", "openreview.net", "semver.org")
+HOSTS = (
+    *("docs.ray.io", "github.com", "keepachangelog.com", "minari.farama.org", "openreview.net"),
+    "semver.org",
+)
 """The other sites that pages link to."""
 MADE_BY_THE_SITE = ("generated/", "live/")
 

@@ -44,6 +44,7 @@ NOT_RUN: dict[str, str] = {
     r"safemargin doctor \"bridge:/opt/py38": "needs another Python; test_bridge.py has ours",
     r"safemargin collect \S+ +(rllib|sbx|tianshou):": ADAPTERS,
     r"safemargin collect atari:breakout cleanrl:": ADAPTERS,
+    r"safemargin margin .*minari:": "needs a dataset of yours; tests/study/test_minari.py has one",
     r"safemargin (collect|doctor) +jax:pgx:|safemargin fit +runs/breakout": "compiles for a "
     "minute; docs/gallery/jax.md measures the same agent in the same world",
 }
@@ -69,7 +70,7 @@ WITH_THE_SITE = (
 TINY = "--natural 3 --spread 0 --n 1 --gamma 0.5 --max-episode-steps 60 --workers 1"
 """How a study is collected in a world that takes its time."""
 SMALLER = {
-    "natural=500, spread=500": "natural=24, spread=8, workers=1",
+    "natural=500, spread=500": "natural=44, spread=8, workers=1",
     "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)",
     "--natural 200 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
     "--natural 100 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
@@ -88,6 +89,8 @@ SMALLER = {
     "--gamma 0.97": "--gamma 0.9",
     "--n 1,2,4,8": "--n 1,2",
     "--games 30": "--games 2",
+    "natural=250, spread=250": "natural=24, spread=4, workers=1",
+    '"runs/pong", "atari:pong"': '"runs/atari", "atari:pong"',
     "0.01,0.05,0.1": "0.05",
     "--seconds 600": "--seconds 2",
     "--agents 12": "--agents 1",
@@ -155,7 +158,8 @@ def run_command(command: str) -> None:
     if words[0] == "collect" and "--natural" not in words:
         words += (QUICK if "CartPole" in command or "costly" in command else TINY).split()
     elif words[0] == "trace":
-        words += ["--moments", "4", "--workers", "1", "--n", "1", "--gamma", "0.9", "--trials", "4"]
+        words += [] if "--seconds" in words else ["--moments", "20"]
+        words += ["--gamma", "0.9", "--workers", "1", *([] if "--n" in words else ["--n", "1"])]
     elif words[0] == "watch" and "-o" not in words:
         words += ["--port", "0"]
     status = main(words)

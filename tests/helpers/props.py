@@ -161,7 +161,7 @@ PROPS: dict[str, Callable[[Path], None]] = {
     r"rl-zoo:": _training,
     r"cleanrl:": _cleanrl,
     r"agents\.py": _team,
-    r"my\.|faults\.|Pendulum": _own_files,
+    r"my\.|faults\.|Pendulum|\"cost\"": _own_files,
     r"safemargin learn|--by regret|regret\.json": _road,
     r"--proxy learned|with_value": _learned,
 }
@@ -228,7 +228,11 @@ def names(text: str) -> dict[str, Any]:
         "sluggish": lambda generator, action, history: action,
         "RobotEnv": RobotEnv,
     }
-    found |= {name: make() for name, make in MADE.items() if re.search(rf"\b{name}\b", text)}
+    if "[agents, actions]" in text:
+        found["scores"] = found["scores_of_all"]
+    for name, make in MADE.items():
+        if re.search(rf"\b{name}\b", text) and not re.search(rf"(?m)^{name} = ", text):
+            found[name] = make()
     return found
 
 
@@ -238,6 +242,14 @@ def _actor() -> Any:
     agent = torch.nn.Module()
     agent.actor = torch.nn.Linear(4, 2)
     return agent
+
+
+def _study() -> Any:
+    """A study that holds nothing yet, of an environment with a cost."""
+    import safemargin as sm
+
+    settings = sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)
+    return sm.Study.create("runs/anew", "costly.py:make", "agent.onnx", settings)
 
 
 def _overseer() -> Any:
@@ -253,6 +265,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "agent": _actor,
     "network": lambda: _actor().actor,
     "model": lambda: sb3_model("ppo"),
+    "study": _study,
     "overseer": _overseer,
     "rewards": lambda: np.zeros(20),
 }
