@@ -304,7 +304,8 @@ class StoreReader:
 
         StudyCorrupt if an estimate differs from what its returns give. `chosen` is a condition.
         """
-        settings = self.settings()
+        settings, version = self.settings(), self.version()
+        proven = self._proven.get("") == version
         for key, (n, mean, width, trials, exact, unperturbed, capped, *rest) in self._rows(
             "SELECT phase, episode, life, n, criticality, half_width, trials, exact, unperturbed, "
             "capped, perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
@@ -321,9 +322,11 @@ class StoreReader:
                 unpack(unperturbed_returns, rows=(1, trials), of=name),
                 *costs,
             )
-            if (wrong := contradiction(measurement, settings)) is not None:
+            if not proven and (wrong := contradiction(measurement, settings)) is not None:
                 raise damaged(self.folder, f"the estimate of {name}: {wrong}")
             yield key, measurement
+        if not chosen:
+            self._proven[""] = version
 
     def _prove(self, proxies: Sequence[str]) -> None:
         """Raise StudyCorrupt if the estimates or the moments' proxies differ from the raw data."""
