@@ -2,14 +2,15 @@
 
 The parts are `study` (a paper-scale study of a MinAtar game, with the time to compile), `share`
 (how much of what the bare environment and policy can do a large study reaches), `processes` (the
-same game in plain NumPy on the process engine), `scaling` (seconds against moments) and `rare`
-(β = 0.999 from 25,000 moments, checked on 100,000 fresh ones). Each result is written as soon as it
-is there. Compiled programs are kept in a folder of the run.
+same game in plain NumPy on the process engine) and `many` (seconds against moments, up to 100,000,
+and how many of these fail under margins of β = 0.999 from 25,000 others). Each result is written as
+soon as it is there. Compiled programs are kept in a folder of the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import tempfile
 import time
@@ -87,32 +88,39 @@ def bare_speed(made: sm.Study, device: str, seconds: float) -> float:
     return calls * lanes * program.chunk / (time.perf_counter() - began)
 
 
-def measure_study(results: Results, device: str, scale: int) -> None:
-    """Time the paper's study: 500 natural and 500 spread moments, six n, horizon 459.
+@functools.cache
+def paper_scale(device: str, scale: int) -> tuple[float, float, float, Any]:
+    """Collect the paper's study: 500 natural and 500 spread moments, six n, horizon 459.
 
     A return in breakout varies much more than one in Pong, so that ε̂ = 0.2 takes twenty times as
-    many rollouts as in the paper's games, and ε̂ = 1 about as many.
+    many rollouts as in the paper's games, and ε̂ = 1 about as many. Return the seconds of the
+    doctor, of the first two moments (nearly all of them to compile) and of all the others, and the
+    status.
     """
-    doctor, first = timed(lambda: study("first", COARSE))
-    compiling, _ = timed(lambda: first.collect(1, 1, device=device))
-    made = study("paper", COARSE)
+    doctor, made = timed(lambda: study("paper", COARSE))
+    compiling, _ = timed(lambda: made.collect(1, 1, device=device))
     seconds, status = timed(lambda: made.collect(scale, scale, device=device))
+    return doctor, compiling, seconds, status
+
+
+def measure_study(results: Results, device: str, scale: int) -> None:
+    """Time the paper's study."""
+    doctor, compiling, seconds, status = paper_scale(device, scale)
     results.record(
         f"jax_study_seconds_{device}",
         seconds,
         SECONDS_GOALS[device],
         note="goal: at most; ε̂ = 1 (ε̂ = 0.2 takes about 20 times the trials), "
         f"{2 * scale} moments, {status.trials:,} trials, {status.simulator_steps:,} steps; before "
-        f"it {doctor:.0f} s for the doctor, and {compiling:.0f} s for a collection of 2 moments, "
+        f"that {doctor:.0f} s for the doctor and {compiling:.0f} s for the first two moments, "
         f"nearly all to compile; {available_cores()} cores",
     )
-    print(f"studies of {status.simulator_steps / seconds:,.0f} steps/s", flush=True)
 
 
 def measure_share(results: Results, device: str, scale: int) -> None:
     """Compare a study with ε̂ = 0.2 with the bare environment and policy."""
-    study("compiled-fine", PAPER).collect(1, 1, device=device)
     made = study("fine", PAPER)
+    made.collect(1, 1, device=device)
     seconds, status = timed(lambda: made.collect(scale, scale, device=device))
     bare = bare_speed(made, device, 5.0)
     results.record(
@@ -129,8 +137,7 @@ def measure_processes(results: Results, device: str, moments: int, scale: int) -
     """Compare trials a second with those of the process engine on the game in plain NumPy."""
     ordinary = study("processes", COARSE, NUMPY_GAME)
     slow, held = timed(lambda: ordinary.collect(moments, moments, engine="processes"))
-    study("compiled", COARSE).collect(1, 1, device=device)
-    fast, status = timed(lambda: study("jax", COARSE).collect(scale, scale, device=device))
+    _, _, fast, status = paper_scale(device, scale)
     results.record(
         f"jax_over_processes_{device}",
         (status.trials / fast) / (held.trials / slow),
@@ -141,41 +148,27 @@ def measure_processes(results: Results, device: str, moments: int, scale: int) -
     )
 
 
-def measure_scaling(results: Results, device: str, most: int) -> None:
-    """Time studies of 100 to 10,000 moments of a short game; `rare` collects larger ones."""
-    study("compiled-light", LIGHT, ROCKET, PILOT).collect(1, 0, device=device)
-    for moments in (100, 1_000, 10_000):
-        if moments <= most:
-            made = study(f"light-{moments}", LIGHT, ROCKET, PILOT)
-            note_light(
-                results, device, moments, *timed(partial(made.collect, moments, 0, device=device))
-            )
+def measure_many(results: Results, device: str, known: int, fresh: int) -> None:
+    """Time studies of up to 100,000 moments of a short game, and check β = 0.999 on them.
 
-
-def note_light(results: Results, device: str, moments: int, seconds: float, status: Any) -> None:
-    """Record how long a study of a short game took."""
-    results.record(
-        f"jax_seconds_{moments}_moments_{device}",
-        seconds,
-        None,
-        note=f"rocket, {status.simulator_steps:,} steps, horizon 44, n = 4, 8 trials",
-    )
-
-
-def measure_rare(results: Results, device: str, known: int, fresh: int) -> None:
-    """Fit β = 0.999 to 25,000 natural moments, and count how many of 100,000 fresh ones fail.
-
-    The count is recorded after a quarter and a half of the fresh ones, too.
+    Margins are fitted to 25,000 natural moments; how many of 100,000 fresh ones fail is counted.
     """
     began = time.perf_counter()
-    fitted = study("rare", LIGHT, ROCKET, PILOT)
-    note_light(results, device, known, *timed(lambda: fitted.collect(known, 0, device=device)))
+    fitted = study("fitted", LIGHT, ROCKET, PILOT)
+    fitted.collect(1, 0, device=device)
+    fitted.collect(known, 0, device=device)
     margins = fitted.fit(0.999)
     calibrated = time.perf_counter() - began
     unseen, spent = study("unseen", {**LIGHT, "seed": 1}, ROCKET, PILOT), 0.0
-    for count in (fresh // 4, fresh // 2, fresh):
+    for count in (fresh // 1000, fresh // 100, fresh // 10, fresh // 2, fresh):
         seconds, status = timed(partial(unseen.collect, count, 0, device=device))
         spent += seconds
+        results.record(
+            f"jax_seconds_{count}_moments_{device}",
+            spent,
+            None,
+            note=f"rocket, {status.simulator_steps:,} steps, horizon 44, n = 4, 8 trials",
+        )
         tuples = unseen.tuples(margins.proxy)
         bounds = margins.bound.at(tuples.proxies)  # [moments, n]
         promised = np.isfinite(bounds) & (tuples.proxies <= margins.highest_proxy)[:, np.newaxis]
@@ -188,10 +181,9 @@ def measure_rare(results: Results, device: str, known: int, fresh: int) -> None:
             f"which {int(promised.any(axis=1).sum()):,} have a bound; β = 0.999 from {known:,} "
             f"natural moments in {calibrated:.0f} s, all in {time.perf_counter() - began:.0f} s",
         )
-    note_light(results, device, fresh, spent, status)
 
 
-PARTS = ("study", "share", "processes", "scaling", "rare")
+PARTS = ("study", "processes", "share", "many")
 
 
 def main() -> None:
@@ -199,7 +191,6 @@ def main() -> None:
     add_options(parser, quick="a tenth of the moments")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--part", choices=PARTS, action="append")
-    parser.add_argument("--most", type=int, default=100_000, help="moments of `scaling`")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     devices(options.device)
@@ -209,13 +200,11 @@ def main() -> None:
         if part == "study":
             measure_study(results, options.device, 500 // less)
         elif part == "share":
-            measure_share(results, options.device, 100 // less)
+            measure_share(results, options.device, 50 // less)
         elif part == "processes":
             measure_processes(results, options.device, available_cores(), 500 // less)
-        elif part == "scaling":
-            measure_scaling(results, options.device, options.most // less)
         else:
-            measure_rare(results, options.device, 25_000 // less, 100_000 // less)
+            measure_many(results, options.device, 25_000 // less, 100_000 // less)
 
 
 if __name__ == "__main__":
