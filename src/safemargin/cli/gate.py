@@ -111,11 +111,16 @@ def gate(
         written = [] if save_baseline is None else [save_baseline]
         options.print_written({"baseline": str(save_baseline)}, written, as_json=as_json)
         return options.OK
+    if save_baseline is not None and result.verdict != "passed":
+        options.print_note(f"{save_baseline} was not written, because STUDY did not pass")
+    return _answer(result, files, as_json=as_json)
+
+
+def _answer(result: GateResult, files: GateFiles, *, as_json: bool) -> int:
+    """Print what was found; return the exit status."""
     from safemargin.cli.show_gate import print_gate
 
     options.print_answer(result, print_gate, as_json=as_json)
-    if save_baseline is not None and result.verdict != "passed":
-        options.print_note(f"{save_baseline} was not written, because STUDY did not pass")
     if files.report_only:
         return options.OK
     return {"passed": options.OK, "worse": options.FINDING}.get(result.verdict, CANNOT_TELL)
