@@ -55,6 +55,7 @@ LONGEST_FIRST = (
 """The files that take longest, so that no core waits for one of them at the end."""
 
 
+@pytest.hookimpl(optionalhook=True)  # `make test-adapters` does without pytest-xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores: many tests wait for a browser, a server or a process."""
     return available_cores() + 1

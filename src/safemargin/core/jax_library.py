@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from safemargin.errors import EngineFault, MissingExtra
@@ -59,6 +62,75 @@ def devices(kind: str | None = None) -> list[Any]:
             f"there is no {kind.upper()} that JAX can use here, only {there!r}: leave --device "
             "out, or install JAX for it (pip install 'jax[cuda13]')"
         ) from None
+
+
+def on_processor() -> contextlib.AbstractContextManager[Any]:
+    """Compute on the processor inside, where single steps are faster than sent to an accelerator.
+
+    Scores are not computed there: they would differ in the last bits.
+    """
+    return load_jax("a step in JAX").default_device(_processor())  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _processor() -> Any:
+    """Return the processor as JAX sees it; None where JAX was told not to use it."""
+    try:
+        return load_jax("a step in JAX").local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
+class SharedProgram:
+    """A compiled function; functions that come out as the same program are compiled only once.
+
+    `jax.jit` compiles every function object anew, and each environment made of the same text has
+    its own. What decides here is the program that the compiler would get, with all its constants,
+    and the types and structure of what goes in and comes out. Functions that call Python share
+    nothing: the program does not say what they call.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._own = load_jax("a program in JAX").jit(function)
+        self._chosen: dict[Hashable, Any] = {}
+
+    def __call__(self, *given: Any) -> Any:
+        leaves, structure = load_jax("a program in JAX").tree.flatten(given)
+        kinds = (structure, *map(_kind, leaves))
+        if kinds not in self._chosen:
+            self._chosen[kinds] = self._first_of_its_kind(given)
+        return self._chosen[kinds](*given)
+
+    def _first_of_its_kind(self, given: Any) -> Any:
+        """Return the first function that came out as the same program; by default this one."""
+        traced = self._own.trace(*given)
+        lowered = traced.lower()
+        text = lowered.as_text()
+        if any(word in text for word in _CALLS_OF_PYTHON):
+            return self._own
+        types = str(traced.jaxpr.out_avals)
+        program = (text, types, lowered.in_tree, lowered.out_tree, device_kind())
+        found = _programs.setdefault(program, self._own)
+        _programs.move_to_end(program)
+        if len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
+        return found
+
+
+_CALLS_OF_PYTHON = ("callback", "host_transfer")
+"""One of these words stands in every program that calls Python."""
+
+_MOST_PROGRAMS = 64
+"""Programs used longest ago are forgotten; who has one of them keeps it."""
+
+_programs: OrderedDict[Hashable, Any] = OrderedDict()
+
+
+def _kind(leaf: Any) -> Any:
+    """Return what the compiler wants to know about an argument."""
+    if not hasattr(leaf, "dtype"):
+        return type(leaf)
+    return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)
 
 
 @functools.cache

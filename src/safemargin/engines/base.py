@@ -24,6 +24,7 @@ from safemargin.core.records import (
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.perturbations import Perturbation
+from safemargin.criticality.reference import Reference
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import DiagnosisWrong
@@ -51,6 +52,8 @@ class Job:
     """The identity of the study's environment; None where there is no study to compare with."""
     perturbation: Perturbation | None = None
     """The one that the settings name, where it is loaded already."""
+    reference: Reference | None = None
+    """Who acts after the mistakes; None: the agent itself."""
     more: Mapping[tuple[str, str], Perturbation] = field(default_factory=dict)
     """Other mistakes and losses that its tasks may be about, as written, and the perturbations."""
     first_signal: str | None = None
@@ -114,6 +117,8 @@ class Piece:
     seconds: float
     about: tuple[str, str] | None = None
     """The perturbation and the signal that were measured; None for those of the job."""
+    followed: bool = False
+    """Whether the next piece is there already, so that both can be written at once."""
 
 
 class Engine(Protocol):
@@ -142,10 +147,13 @@ class Worker:
             for _ in range(BATCH_SIZE - 1 if first.portable else 0)
         ]
         if siblings:
-            job.policy.widen(first.env.observation_space, BATCH_SIZE)
+            for actor in (job.policy, job.reference):
+                if actor is not None:
+                    actor.widen(first.env.observation_space, BATCH_SIZE)
         self.runner = Runner(
-            first, job.policy, job.settings, job.proxies, siblings, job.perturbation
-        )
+            first, job.policy, job.settings, job.proxies, siblings, job.perturbation,
+            job.reference,
+        )  # fmt: skip
         self.randomness = job.randomness
         self._job = job
         self._runners: dict[tuple[tuple[str, str], ...], Runner] = {(): self.runner}
@@ -177,9 +185,14 @@ class Worker:
         # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began
         steps = max(sum(one.steps for of_signal in measured for one in of_signal), 1)
-        for about, of_signal in zip(task.about or (None,), measured, strict=True):
-            for one in of_signal:
-                yield Piece((task.moment, one), seconds * one.steps / steps, about)
+        every = [
+            (about, one)
+            for about, of_signal in zip(task.about or (None,), measured, strict=True)
+            for one in of_signal
+        ]
+        for left, (about, one) in zip(range(len(every))[::-1], every, strict=True):
+            spent = seconds * one.steps / steps
+            yield Piece((task.moment, one), spent, about, followed=left > 0)
 
     def _runner(self, about: tuple[tuple[str, str], ...]) -> Runner:
         """Return what runs trials with these mistakes, in the same simulators."""

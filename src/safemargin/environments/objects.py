@@ -46,7 +46,7 @@ _CONSTANTS_BY_NAME: dict[str, frozenset[str]] = {
     "safemargin.environments.atari.GameStart": frozenset({"_first_state"}),
     # The functions and what JAX compiled from them.
     "safemargin.environments.functional.wrapped.FunctionalGym": frozenset(
-        {"functional", "_reset", "_step", "_legal", "_jax", "_structure"}
+        {"functional", "_programs", "_jax", "_structure"}
     ),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.core.jax_library import load_jax, tile
+from safemargin.core.jax_library import SharedProgram, load_jax, tile
 from safemargin.errors import PolicyFault, errors_as
 from safemargin.policies.base import Features, Memory, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy
@@ -76,7 +76,7 @@ class JaxPolicy(BatchedPolicy):
 
     def evaluate(self, observations: Observations, memory: Memory) -> tuple[Any, Memory]:
         if self._compiled is None:
-            self._compiled = load_jax("a policy in JAX").jit(self.apply)
+            self._compiled = SharedProgram(self.apply)
         with errors_as(PolicyFault, f"policy {self.description}: the function raised"):
             scores, after = self._compiled(self.params, observations, memory)
             return np.asarray(scores), None if after is None else tuple(map(np.asarray, after))

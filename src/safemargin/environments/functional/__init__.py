@@ -1,9 +1,9 @@
 """Environments written as pure functions in JAX: the state goes in, the next state comes out.
 
 `protocol` says what such an environment is, so that one can be written by hand, and `naming` finds
-the one that a user names. `wrapped` makes an ordinary Gymnasium environment of it, `keys` its
-random keys, and `purity` reads its program. `adapters` holds those of JAX libraries, and `rocket`
-is a world of our own with continuous actions.
+the one that a user names. `wrapped` makes an ordinary Gymnasium environment of it with the compiled
+functions in `programs`, `keys` its random keys, and `purity` reads its program. `adapters` holds
+those of JAX libraries, and `rocket` is a world of our own with continuous actions.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.jax_library import load_jax
+from safemargin.core.jax_library import load_jax, on_processor
 from safemargin.core.seeding import Purpose, stream
-from safemargin.environments.functional.keys import key_of_start, key_of_step, key_of_stream
+from safemargin.environments.functional.keys import key_of_step, key_of_stream
+from safemargin.environments.functional.programs import Programs
 from safemargin.environments.functional.protocol import FunctionalEnvironment
 from safemargin.errors import EnvironmentFault
 from safemargin.policies.actions import RandomActions
@@ -51,7 +52,13 @@ def check_pure(functional: FunctionalEnvironment, seed: int) -> str:
             f"{name}: step is not a pure function: what it does depends on how often it was "
             "called, or on something else outside it; keep all that changes in the state"
         )
-    trial = _Trial(functional, seed)
+    with on_processor():
+        return _check_steps(functional, _Trial(functional, seed))
+
+
+def _check_steps(functional: FunctionalEnvironment, trial: _Trial) -> str:
+    """Take steps twice, and return what was proven."""
+    name = functional.name
     first = list(trial.steps())
     for number, (step, again) in enumerate(zip(first, trial.steps(), strict=True)):
         if _bytes(step) != _bytes(again):
@@ -59,8 +66,9 @@ def check_pure(functional: FunctionalEnvironment, seed: int) -> str:
                 f"{name}: step is not a pure function: the same program gave something else for "
                 f"the same state, action and key (step {number}); let it call nothing outside JAX"
             )
-    for given, found in first[:PLAIN_STEPS]:
-        _compare(name, functional.step(*given), found)
+    for (state, action, key, taken), found in first[:PLAIN_STEPS]:
+        now = key_of_step(load_jax("the doctor"), key, taken)
+        _compare(name, functional.step(state, action, now), found)
     if functional.deterministic:
         trial.refuse_draws(first)
     trial.refuse_new_episodes(first)
@@ -70,8 +78,8 @@ def check_pure(functional: FunctionalEnvironment, seed: int) -> str:
     )
 
 
-_Step = tuple[tuple[Any, Any, Any], tuple[Any, ...]]
-"""What `step` was given, and what it returned."""
+_Step = tuple[tuple[Any, Any, Any, Any], tuple[Any, ...]]
+"""State, action, the key of the episode and the steps so far, and what `step` returned."""
 
 
 class _Trial:
@@ -79,11 +87,7 @@ class _Trial:
 
     def __init__(self, functional: FunctionalEnvironment, seed: int) -> None:
         self._jax, self._functional, self._seed = load_jax("the doctor"), functional, seed
-        self._reset = self._jax.jit(
-            lambda key: functional.reset(key_of_start(self._jax, key)),
-        )
-        self._step = self._jax.jit(functional.step)
-        self._legal = self._jax.jit(functional.legal)
+        self._programs = Programs(functional)
 
     def steps(self) -> Iterator[_Step]:
         """Take the steps, the same ones at every call."""
@@ -94,26 +98,26 @@ class _Trial:
         for _ in range(STEPS):
             if state is None:
                 key, steps = key_of_stream(generator), 0
-                state, _ = self._reset(key)
+                state, _ = self._programs.reset(key)
                 kinds = self._kinds(state)
-            legal = self._legal(state)
+            legal = self._programs.legal(state)
             mask = None if legal is None else np.asarray(legal, bool)
             action = random_actions(generator.random(random_actions.width), mask)
-            given = np.int32(action) if discrete else action
-            now = np.asarray(key_of_step(self._jax, key, steps))
-            found = self._step(state, given, now)
+            given = (state, np.int32(action) if discrete else action, key, np.int32(steps))
+            found = self._programs.step(*given)
             if self._kinds(found[0]) != kinds:
                 raise EnvironmentFault(
                     f"{self._functional.name}: step returns a state whose arrays have other shapes "
                     f"or types than those it was given: {self._kinds(found[0])}, not {kinds}"
                 )
-            yield (state, given, now), found
+            yield given, found
             state, steps = (None if found[3] or found[4] else found[0]), steps + 1
 
     def refuse_draws(self, steps: list[_Step]) -> None:
         """Raise EnvironmentFault if steps that are called deterministic depend on their key."""
-        for (state, action, key), found in steps:
-            if _bytes(self._step(state, action, key ^ np.uint32(0x9E3779B9))) != _bytes(found):
+        for (state, action, key, taken), found in steps:
+            other = key ^ np.uint32(0x9E3779B9)
+            if _bytes(self._programs.step(state, action, other, taken)) != _bytes(found):
                 raise EnvironmentFault(
                     f"{self._functional.name}: it calls itself deterministic, and yet a step came "
                     "out otherwise with another key; leave `deterministic` out"
@@ -123,7 +127,7 @@ class _Trial:
         """Raise EnvironmentFault if the last step of an episode begins the next one."""
         last = [found for _, found in steps if found[3] or found[4]]
         generator = stream(self._seed, Purpose.DOCTOR, 4)
-        starts = [self._reset(key_of_stream(generator)) for _ in range(FIRST_OBSERVATIONS)]
+        starts = [self._programs.reset(key_of_stream(generator)) for _ in range(FIRST_OBSERVATIONS)]
         known = {_bytes(observation) for _, observation in starts}
         again = sum(_bytes(found[1]) in known for found in last)
         if last and again == len(last):

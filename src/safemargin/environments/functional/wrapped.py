@@ -9,13 +9,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from safemargin.core.jax_library import load_jax
-from safemargin.environments.functional.keys import (
-    StepKeys,
-    key_of_seed,
-    key_of_start,
-    key_of_step,
-)
+from safemargin.core.jax_library import load_jax, on_processor
+from safemargin.environments.functional.keys import StepKeys, key_of_seed
+from safemargin.environments.functional.programs import Programs
 from safemargin.environments.functional.protocol import FunctionalEnvironment
 from safemargin.environments.functional.purity import uses_key
 from safemargin.environments.objects import register_state
@@ -24,7 +20,7 @@ register_state(StepKeys, save=StepKeys.save, restore=StepKeys.restore, reseed=St
 
 
 class FunctionalGym(gym.Env[Any, Any]):
-    """Steps a functional environment; its state is in plain arrays, which a snapshot copies."""
+    """Steps a functional environment on the processor; a snapshot copies the state's arrays."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012 — Gymnasium's
     render_mode = "rgb_array"
@@ -34,13 +30,7 @@ class FunctionalGym(gym.Env[Any, Any]):
         self.functional = functional
         self.observation_space = functional.observation_space
         self.action_space = functional.action_space
-        self._reset = jax.jit(lambda key: functional.reset(key_of_start(jax, key)))
-        self._step = jax.jit(
-            lambda state, action, key, steps: functional.step(
-                state, action, key_of_step(jax, key, steps)
-            )
-        )
-        self._legal = jax.jit(functional.legal)
+        self._programs = Programs(functional)
         self._jax = jax
         self._structure: Any = None
         self._leaves: list[Any] = []
@@ -59,33 +49,36 @@ class FunctionalGym(gym.Env[Any, Any]):
         if seed is None:
             seed = int(self.np_random.integers(2**31 - 1))
         key = key_of_seed(seed)
-        state, observation = self._reset(key)
-        self._keep(state)
-        self._steps = 0
         if self._keys is not None:
             self._keys.restore([key, 0])
-        return self._plain(observation), self._info(state)
+        self._steps = 0
+        with on_processor():
+            state, observation = self._programs.reset(key)
+            self._keep(state)
+            return self._plain(observation), self._info(state)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         key = np.zeros(2, np.uint32) if self._keys is None else self._keys.key
         given = np.int32(action) if isinstance(self.action_space, gym.spaces.Discrete) else action
-        state, observation, reward, terminated, truncated = self._step(
-            self.state, given, key, np.int32(self._steps)
-        )
-        self._keep(state)
-        self._steps += 1
-        if self._keys is not None:
-            self._keys.drawn += 1
-        return (
-            self._plain(observation),
-            float(np.float32(reward)),
-            bool(terminated),
-            bool(truncated),
-            self._info(state),
-        )
+        with on_processor():
+            state, observation, reward, terminated, truncated = self._programs.step(
+                self.state, given, key, np.int32(self._steps)
+            )
+            self._keep(state)
+            self._steps += 1
+            if self._keys is not None:
+                self._keys.drawn += 1
+            return (
+                self._plain(observation),
+                float(np.float32(reward)),
+                bool(terminated),
+                bool(truncated),
+                self._info(state),
+            )
 
     def render(self) -> Any:
-        return self.functional.render(self.state)
+        with on_processor():
+            return self.functional.render(self.state)
 
     @property
     def state(self) -> Any:
@@ -112,7 +105,7 @@ class FunctionalGym(gym.Env[Any, Any]):
         return self._jax.tree.map(np.array, observation)
 
     def _info(self, state: Any) -> dict[str, Any]:
-        legal = self._legal(state)
+        legal = self._programs.legal(state)
         return {} if legal is None else {"action_mask": np.array(legal, dtype=bool)}
 
 
