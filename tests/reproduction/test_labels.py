@@ -62,7 +62,7 @@ def test_packed_inputs_keep_what_models_see_of_them() -> None:
     """Coordinates along the main directions, and distances; the rest comes back as noise."""
     rng = np.random.default_rng(0)
     along = rng.normal(size=(400, 10)) * np.geomspace(8, 1, 10)
-    inputs = along @ rng.normal(size=(10, 600)) + 0.5 * rng.normal(size=(400, 600)) + 3
+    inputs = along @ rng.normal(size=(10, 600)) + 4 * rng.normal(size=(400, 600)) + 3
     inputs = np.maximum(inputs, 0).astype(np.float32)
     again = unpack(pack(inputs))
     assert sum(part.nbytes for part in pack(inputs).values()) < inputs.nbytes / 2
@@ -71,4 +71,4 @@ def test_packed_inputs_keep_what_models_see_of_them() -> None:
     shared = np.linalg.svd(before.directions[:, :10].T @ after.directions[:, :10])[1]
     assert shared.min() > 0.99
     for moments in (inputs, again):
-        assert after(moments)[1].mean() == pytest.approx(before(inputs)[1].mean(), rel=0.05)
+        assert after(moments)[1].mean() == pytest.approx(before(inputs)[1].mean(), rel=0.1)
