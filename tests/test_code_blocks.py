@@ -91,13 +91,16 @@ PYTHON_NOT_RUN: dict[tuple[str, str], str] = {
 """(Page, beginning of a block) → why it is only read, not run."""
 SMALLER = {
     "natural=500, spread=500": "natural=24, spread=8, workers=1",
-    "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)",
-    "--natural 100 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
+    "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10, "
+    "max_episode_steps=150)",
+    "--natural 100 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 "
+    "--max-episode-steps 150",
     '"runs/cartpole"': '"runs/anew"',
     'device="cpu")': 'device="cpu", n_steps=128, n_epochs=1)',
     "total_timesteps=30_000": "total_timesteps=128",
     "model.zip -o runs/cartpole --natural 60 --spread 20 --n 1,2,4,8": "model.zip -o "
-    "runs/cartpole --natural 12 --spread 2 --n 1",
+    "runs/cartpole --natural 12 --spread 2 --n 1 --workers 1",
+    "--natural 60 --spread 20 --n 1,2,4 ": "--natural 20 --spread 4 --n 1,2 --workers 1 ",
     "--natural 40 --spread 10": "--natural 12 --spread 4",
     "--natural 60 --spread 60 --n 1,2,4,8": "--natural 20 --spread 2 --n 1",
     "--n 8 --episodes 100": "--n 2 --episodes 4",
@@ -111,7 +114,9 @@ SMALLER = {
 """What the pages say → what is run here, so that it takes seconds."""
 READ_ONLY_AT_MOST = 105
 """How many commands and Python blocks of all pages together may be left unrun, with a reason."""
-QUICK = "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 --workers 1"
+QUICK = (
+    "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 --workers 1 --max-episode-steps 150"
+)
 """How a study is collected here where a page would take the defaults."""
 
 
