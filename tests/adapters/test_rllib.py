@@ -210,3 +210,62 @@ def test_connectors_that_look_back_or_change_actions_are_refused(trained: Any) -
         RllibPolicy(module, Pieces(looks_back), Pieces(), description="it")
     with pytest.raises(InvalidInput, match="the connectors Rounds change its actions and"):
         RllibPolicy(module, Pieces(), Pieces(Rounds()), description="it")
+
+
+def test_one_module_of_a_run_with_several_agents(adapted: Any, tmp_path: Path) -> None:
+    """Two modules, each with its own agent: the one that is named is measured."""
+    import ray
+    import torch
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.rl_module import RLModule
+    from ray.rllib.env.multi_agent_env import make_multi_agent
+
+    if not ray.is_initialized():
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    both = make_multi_agent("CartPole-v1")
+    config = (
+        PPOConfig()
+        .environment(both, env_config={"num_agents": 2})
+        .multi_agent(
+            policies={"walker", "runner"},
+            policy_mapping_fn=lambda agent, *_, **__: "walker" if agent == 0 else "runner",
+        )
+        .training(train_batch_size_per_learner=100, num_epochs=1, minibatch_size=50)
+        .rl_module(model_config={"fcnet_hiddens": [16]})
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=1)
+        .learners(num_learners=0)
+        .debugging(seed=0)
+    )
+    algorithm = config.build_algo()
+    algorithm.train()
+    algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    algorithm.stop()
+    with pytest.raises(InvalidInput, match=r"holds the modules runner, walker; name the one"):
+        load_policy(f"rllib:{tmp_path / 'checkpoint'}")
+    policies = {}
+    for name in ("walker", "runner"):
+        policies[name] = load_policy(f"rllib:{tmp_path / 'checkpoint'}#{name}")
+        stored = tmp_path / "checkpoint" / "learner_group" / "learner" / "rl_module" / name
+        module: Any = RLModule.from_checkpoint(stored)
+
+        def of_the_library(observation: Any, module: Any = module) -> Any:
+            with torch.no_grad():
+                found = module.forward_inference({"obs": torch.tensor(observation)})
+            return found["action_dist_inputs"].numpy()
+
+        several = f"PPO, {name} of two agents"
+        adapted("ray", several, policies[name], "CartPole-v1", of_the_library)
+    assert policies["walker"].identity != policies["runner"].identity
+
+
+def test_modules_with_a_memory_are_refused(tmp_path: Path) -> None:
+    import ray
+
+    if not ray.is_initialized():
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    config = _config("PPO").rl_module(model_config={"use_lstm": True, "max_seq_len": 4})
+    algorithm = config.build_algo()
+    algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    algorithm.stop()
+    with pytest.raises(InvalidInput, match="a recurrent RLModule is not supported; export it to"):
+        load_policy(f"rllib:{tmp_path / 'checkpoint'}")

@@ -144,3 +144,23 @@ def test_what_cannot_be_measured() -> None:
     agent.models = {}
     with pytest.raises(InvalidInput, match="expected an agent with a model called 'policy' or"):
         load_policy(agent)
+
+
+def test_agents_with_a_memory_are_refused() -> None:
+    agent, _ = trained("PPO")
+    agent.models["policy"].get_specification = lambda: {"rnn": {"sizes": [(1, 1, 8)]}}
+    with pytest.raises(InvalidInput, match="recurrent models of skrl are not supported; export it"):
+        load_policy(agent)
+
+
+def test_training_on_does_not_change_what_is_measured() -> None:
+    import torch
+
+    agent, env = trained("PPO")
+    policy, seen = load_policy(agent), env.reset(seed=1)[0][None]
+    before = policy.scores(seen)[0]
+    with torch.no_grad():
+        for weight in agent.models["policy"].parameters():
+            weight.zero_()
+        agent._observation_preprocessor.running_mean += 5
+    np.testing.assert_array_equal(policy.scores(seen)[0], before)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from safemargin.errors import InvalidInput
+from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import load_policy
 
 pytest.importorskip("tianshou", reason="pip install 'safemargin[tianshou]'")
@@ -150,6 +150,87 @@ def test_scores_are_those_of_the_policy(adapted: Any, tmp_path: Path, name: str)
         acts = theirs.map_action(mode)
         greedy = np.clip(policy.scores(seen[None])[0][0, 0], -2, 2)
         np.testing.assert_allclose(greedy, acts[0], rtol=1e-6)
+
+
+def test_it_acts_as_tianshou_evaluates_it() -> None:
+    """Sampled or with some exploration where the policy says so, and never by a random draw."""
+    import torch
+    from tianshou.algorithm.modelfree.sac import SACPolicy
+
+    from safemargin.study.creation import settings_for
+
+    dqn, _ = build("DQN")
+    assert settings_for(load_policy(dqn), None).action_choice == "greedy"
+    dqn.policy.set_eps_inference(0.1)
+    exploring = settings_for(load_policy(dqn), None)
+    assert (exploring.action_choice, exploring.epsilon) == ("epsilon-greedy", 0.1)
+    ppo, _ = build("PPO")
+    assert settings_for(load_policy(ppo), None).action_choice == "sampled"
+    ppo.policy.deterministic_eval = True
+    assert settings_for(load_policy(ppo), None).action_choice == "greedy"
+    sac, env = build("SAC")
+    seen = env.reset(seed=1)[0][None]
+    wanted = load_policy(sac).scores(seen)[0]
+    sac.policy.deterministic_eval = False
+    np.testing.assert_array_equal(load_policy(sac).scores(seen)[0], wanted)
+
+    class Own(SACPolicy):  # squashed, whatever its name
+        pass
+
+    sac.policy.__class__ = Own
+    policy = load_policy(sac)
+    np.testing.assert_array_equal(policy.scores(seen)[0], wanted)
+    with torch.no_grad():
+        for weight in sac.policy.parameters():
+            weight.zero_()  # training goes on, but what is measured stays
+    np.testing.assert_array_equal(policy.scores(seen)[0], wanted)
+
+
+def test_q_values_are_those_that_it_acts_by(adapted: Any) -> None:
+    """FQF weighs its quantiles, so their plain mean would be another agent."""
+    from tianshou.algorithm.modelfree.fqf import FQFPolicy
+    from tianshou.algorithm.modelfree.qrdqn import QRDQNPolicy
+    from tianshou.data import Batch
+    from tianshou.utils.net.common import Net
+    from tianshou.utils.net.discrete import FractionProposalNetwork, FullQuantileFunction
+
+    env = gym.make("CartPole-v1")
+    body = Net(state_shape=(4,), action_shape=8, hidden_sizes=[8])
+    policy = FQFPolicy(
+        model=FullQuantileFunction(
+            preprocess_net=body, action_shape=2, hidden_sizes=[8], num_cosines=8
+        ),
+        fraction_model=FractionProposalNetwork(4, 8),
+        action_space=env.action_space,
+        observation_space=env.observation_space,
+    ).eval()
+    ours = load_policy(policy)
+    for seed in range(50):
+        seen = env.reset(seed=seed)[0][None] * 40
+        acts = policy(Batch(obs=seen, info=Batch())).act
+        assert ours.scores(seen)[0].argmax() == acts[0]
+
+    class Contrary(QRDQNPolicy):
+        def forward(self, *given: Any, **more: Any) -> Any:
+            found = super().forward(*given, **more)
+            found.act = 1 - found.act
+            return found
+
+    network = Net(state_shape=(4,), action_shape=2, hidden_sizes=[8], num_atoms=5)
+    contrary = Contrary(model=network, action_space=env.action_space)
+    with pytest.raises(PolicyFault, match="does not take the action of the greatest Q value"):
+        load_policy(contrary).scores(seen)
+
+
+def test_policies_with_a_memory_are_refused() -> None:
+    from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
+    from tianshou.utils.net.common import Recurrent
+
+    env = gym.make("CartPole-v1")
+    network = Recurrent(layer_num=1, state_shape=(4,), action_shape=2, hidden_layer_size=8)
+    policy = DiscreteQLearningPolicy(model=network, action_space=env.action_space)
+    with pytest.raises(InvalidInput, match="recurrent policies of Tianshou are not supported"):
+        load_policy(policy).check(env)
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:

@@ -123,3 +123,13 @@ def test_what_cannot_be_measured() -> None:
     )
     with pytest.raises(InvalidInput, match="recurrent modules of TorchRL are not supported"):
         load_policy(memory)
+    init = TensorDictModule(
+        torch.nn.Linear(3, 1), in_keys=["observation", "is_init"], out_keys=["action_value"]
+    )
+    with pytest.raises(InvalidInput, match="recurrent modules of TorchRL are not supported"):
+        load_policy(init)
+    nested = TensorDictModule(
+        torch.nn.Linear(3, 1), in_keys=[("agents", "seen")], out_keys=["action_value"]
+    )
+    with pytest.raises(InvalidInput, match="expected in_keys that are names of observations, got"):
+        load_policy(nested)

@@ -29,7 +29,7 @@ from safemargin.study import Study
 pytest.importorskip("jax", reason="needs safemargin[jax]")
 
 from safemargin.engines.jax import JaxEngine
-from safemargin.engines.jax.group import Group, Run
+from safemargin.engines.jax.group import Group
 from safemargin.engines.jax.program import BAD_OBSERVATION, BAD_REWARD, BAD_SCORES
 
 WORLDS = Path(__file__).parents[1] / "helpers" / "jax_worlds.py"
@@ -182,9 +182,8 @@ def test_a_replay_that_differs_is_an_error(ledge: OnLedge) -> None:
     ],
 )
 def test_what_is_not_a_number_is_named(ledge: OnLedge, code: int, message: str) -> None:
-    run = Run(0, 1, np.zeros(2, np.uint32), None, lambda run: None, code=code)
     with pytest.raises(Exception, match=message):
-        ledge.engine._parts.check(run, "a trial")
+        ledge.engine._parts.check(code, "a trial")
 
 
 def test_wind_and_slips_are_those_of_the_ordinary_engine() -> None:
@@ -268,14 +267,18 @@ import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 import numpy as np
 from test_jax_engine import *
+import safemargin.engines.jax.engine as jax_engine
 job = make_job("Ledge", SHORT)
 engine = JaxEngine(job, groups=1)
 assert engine.workers == 2
 episodes = run_episodes(engine, 600)
 found = run_moments(engine, episodes, job.settings)
-engine._devices = engine._devices[:1]
-assert_same_episodes(run_episodes(engine, 600), episodes)
-assert_same(run_moments(engine, episodes, job.settings), found)
+one = jax_library.devices()[:1]
+jax_engine.devices = lambda kind: one
+alone = JaxEngine(job, groups=1)
+assert (alone.workers, engine._program.size) == (1, 2 * alone._program.size)
+assert_same_episodes(run_episodes(alone, 600), episodes)
+assert_same(run_moments(alone, episodes, job.settings), found)
 print("the same on two devices")
 """
 

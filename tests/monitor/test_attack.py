@@ -15,8 +15,9 @@ from safemargin.cli import main
 from safemargin.criticality.stopping import student_quantile
 from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.monitor.attack import CRITICALITY, Attacked, AttackRow, measure_attack
+from safemargin.monitor.attack_plot import attack_figure
 from safemargin.monitor.attackers import make_attack
-from safemargin.monitor.timing import Rule
+from safemargin.monitor.timing import Purse, Rule
 
 LENGTH = 60
 
@@ -43,15 +44,44 @@ def test_attacks_by_lot(study: Path) -> None:
     with sm.Study.open(study, trust=True) as opened:
         found = measure_attack(opened, budgets=[0.1], by=["lot"], games=150)
     row = rows_of(found)["lot"]
-    # A step is survived with 1 − 0.1 · ½, and the fatal one pays nothing; games start at 0 … 4.
-    alive = 0.95
-    expected = np.mean([sum(alive**k for k in range(1, LENGTH - s + 1)) for s in range(5)])
+    # Of L steps of a game, 6 (or 5) are drawn by lot, one after another, and each is survived with
+    # 1/2; the fatal one pays nothing. Games start at 0 … 4.
+    alone = [LENGTH - start for start in range(5)]
+    expected = np.mean([pays_by_lot(steps, round(0.1 * steps)) for steps in alone])
     assert row.half_width is not None
     assert row.score is not None
-    assert abs(row.score - expected) <= 2 * row.half_width
-    assert row.attacked == pytest.approx(0.1, abs=0.03)
+    assert abs(row.score - expected) <= 1.5 * row.half_width
+    assert row.attacks == pytest.approx(2, abs=0.4)  # until the first fatal one
     assert row.loss == pytest.approx(found.score - row.score)
-    assert 55 < found.score <= 60
+    assert found.steps == found.score
+
+
+def pays_by_lot(steps: int, attacks: int) -> float:
+    """What the chain pays where this many of its steps are drawn by lot, each survived with 1/2."""
+    alive, paid = np.eye(attacks + 1)[0], 0.0  # [attacks so far]
+    for step in range(steps):
+        chance = np.clip((attacks - np.arange(attacks + 1)) / (steps - step), 0, 1)
+        alive, struck = alive * (1 - chance), alive * chance / 2
+        alive[1:] += struck[:-1]
+        paid += alive.sum()
+    return float(paid)
+
+
+def test_all_rankings_attack_as_often(tmp_path: Path) -> None:
+    # Nothing ends this walk, so that every attack of the budget is made.
+    with create(tmp_path / "study", "make_swerving") as made:
+        made.collect(natural=3, spread=0, workers=1)
+        budgets = [0.05, 0.2]
+        found = measure_attack(
+            made, budgets=budgets, attack="worst", by=["lot", "log_prob_range", "prob_range"],
+            games=4,
+        )  # fmt: skip
+    for budget in budgets:
+        rows = [row for row in found.rows if row.budget == budget and row.ranking != CRITICALITY]
+        assert len({row.attacks for row in rows}) == 1
+        for row in rows:
+            assert row.attacks == pytest.approx(budget * found.steps, abs=0.5)
+            assert row.loss == pytest.approx(row.attacks)  # each wrong action costs 1
 
 
 def test_attacks_where_the_proxy_is_high(study: Path) -> None:
@@ -63,13 +93,12 @@ def test_attacks_where_the_proxy_is_high(study: Path) -> None:
             # The proxy grows with the state, so the walk ends where it reaches the threshold.
             traces = [trace.values for trace in opened.store.proxy_traces("log_prob_range")]
             rule = Rule.for_budget(np.concatenate(traces), 0.25)
-            states = rule.threshold - 1  # the score of action 0 is 1 + the state
             row = rows_of(found)["log_prob_range"]
             assert row.score is not None
-            ends = LENGTH - found.score
-            assert states - 4 <= row.score + ends <= states + 2 if attack == "worst" else True
-            assert row.attacked is not None
-            assert row.attacked < 0.25
+            assert row.attacks == 1.0
+            # Steps that were not attacked leave more of the budget, so the bar falls on the way.
+            states = rule.threshold - 1  # the score of action 0 is 1 + the state
+            assert 0.25 * LENGTH <= row.score + LENGTH - found.score <= states
 
 
 def test_the_rule_spends_the_budget() -> None:
@@ -79,6 +108,19 @@ def test_the_rule_spends_the_budget() -> None:
         assert rule.weights(values).sum() == pytest.approx(budget * len(values))
     assert Rule.for_budget(values, 0.25) == Rule(3.0, 2 / 3)
     assert Rule.for_budget(values, 0.5) == Rule(1.0, 0.0)
+
+
+def test_a_purse_is_spent_over_the_game() -> None:
+    purse = Purse(np.array([0.0, 1.0, 2.0, 3.0]), attacks=2, steps=8)
+    # At first, the highest quarter of the values: of these four, the 3.
+    assert [purse.chance(value, 0, 0) for value in (3.5, 3.0, 2.0)] == [1.0, 1.0, 0.0]
+    # Two attacks are left for four steps: the higher half.
+    assert [purse.chance(value, 4, 0) for value in (3.0, 2.0, 1.0)] == [1.0, 1.0, 0.0]
+    # One for three steps: the 3, and the 2 with a chance of a third.
+    assert purse.chance(2.0, 5, 1) == pytest.approx(1 / 3)
+    assert purse.chance(0.0, 6, 0) == 1.0  # as many attacks as steps are left
+    assert purse.chance(3.0, 2, 2) == 0.0  # all are spent
+    assert purse.chance(0.0, 20, 1) == 1.0  # the game lasts longer than without an attack
 
 
 def test_what_was_measured_stands_beside_it(study: Path) -> None:
@@ -132,6 +174,19 @@ def test_finished_games_are_kept(study: Path, tmp_path: Path) -> None:
         measure_attack(opened, **given)
 
 
+def test_the_picture_has_a_line_for_each_ranking() -> None:
+    def row(ranking: str, budget: float, loss: float | None) -> AttackRow:
+        return AttackRow(ranking, budget, 3.0, 9.0, loss, 0.5, None, None)
+
+    rows = (row("lot", 0.01, 1.0), row("margin", 0.01, 2.0), row(CRITICALITY, 0.01, None))
+    rows += (row("lot", 0.1, 3.0), row("margin", 0.1, 4.0))
+    (axes,) = attack_figure(Attacked("random", "mistakes", 9, 20.0, 60.0, 1, "x", rows)).axes
+    lines = {line.get_label(): line for line in axes.containers}
+    assert list(lines) == ["lot", "margin"]
+    assert lines["margin"].lines[0].get_ydata().tolist() == [2.0, 4.0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1 %", "10 %"]
+
+
 def test_false_observations() -> None:
     found = make_attack("observation:0.5")
     assert "differ by up to 0.5 of the range" in found.words
@@ -147,9 +202,12 @@ def test_false_observations_mislead_the_agent(tmp_path: Path) -> None:
 
 
 def test_the_command_line(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = ["attack", str(study), "--games", "2", "-o", str(tmp_path / "games.json")]
-    assert main([*base, "--budget", "0.05,0.2", "--by", "lot", "log_prob_range"]) == 0
+    base = ["attack", str(study), "--games", "2", "--games-file", str(tmp_path / "games.json")]
+    drawn = tmp_path / "attack.svg"
+    assert main([*base, "--budget", "0.05,0.2", "--by", "lot", "margin", "-o", str(drawn)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
+    assert f"wrote {drawn}" in printed
+    assert drawn.stat().st_size > 5000
     assert "Games attacked by a random action (2 for each row" in printed
     assert main([*base, "--by", "lot", "--attack", "worst", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -25,25 +26,27 @@ def attack(
     confidence: options.Confidence = 0.95,
     tolerance: float = 0.5,
     output: options.Output | None = None,
+    games_file: Annotated[Path | None, Parameter(metavar="FILE")] = None,
     about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
-    """Compare when to attack an agent: what the same budget of attacked steps costs.
+    """Compare when to attack an agent: what the same number of attacked steps costs.
 
-    Plays fresh games, the same starts for every ranking, and attacks the steps whose value lies
-    among the highest of the study's natural episodes, as large a share of them as the budget. The
-    loss is the fall of a game's sum of rewards, paired by start, with 95 % bands. Beside it stands
-    what the study measured at as large a share of its natural moments, also for true criticality,
-    which is known there only.
+    Plays fresh games, the same starts for every ranking, and attacks as many steps of each as the
+    budget says, where the values are among the highest of the study's natural episodes. The loss is
+    the fall of a game's sum of rewards, paired by start, with 95 % bands. Beside it stands what the
+    study measured at as large a share of its natural moments, also for true criticality, which is
+    known there only.
 
     Finished games are kept in a file; run the same command again to continue.
 
     For example:
 
-        safemargin attack runs/pong --budget 0.01,0.05,0.1 --attack worst --games 30
+        safemargin attack runs/pong --budget 0.01,0.05,0.1 --attack worst -o attack.png
 
     Args:
-        budget: shares of steps to attack (default: 0.05)
+        budget: attack this share of the steps that a game takes without an attack (default: 0.05);
+            several give a curve
         attack: random (a random action), worst (the action with the least score), exact (the
             action that costs most, by trying all), or observation:EPS (a false observation that
             differs by up to EPS of the range)
@@ -51,7 +54,8 @@ def attack(
             if there is one)
         games: play this many games for each ranking and budget
         tolerance: the loss at which margins are looked up
-        output: keep the games in this file (default: attacks.json in the study's folder)
+        output: draw it as well, into a .png, .svg or .pdf file
+        games_file: keep the games in this file (default: attacks.json in the study's folder)
     """
     from safemargin.cli.console import ProgressBar, study_to_judge
     from safemargin.monitor.attack import measure_attack
@@ -65,10 +69,17 @@ def attack(
             games=games,
             confidence=confidence,
             tolerance=tolerance,
-            kept=opened.path / "attacks.json" if output is None else output,
+            kept=opened.path / "attacks.json" if games_file is None else games_file,
             progress=progress,
         )
+    if output is not None:
+        from safemargin.monitor.attack_plot import attack_figure
+        from safemargin.study.plots import save_figure
+
+        save_figure(attack_figure(found), output)
     options.print_answer(found, _print_attack, as_json=as_json)
+    if output is not None and not as_json:
+        print(f"wrote {output}")
 
 
 def _print_attack(found: Attacked) -> None:
@@ -79,16 +90,16 @@ def _print_attack(found: Attacked) -> None:
             return "–"
         return f"{value:.3g}" + ("" if half is None else f" ± {half:.2g}")
 
-    def share(row: AttackRow) -> str:
-        return "–" if row.attacked is None else f"{row.attacked:.1%}"
+    def attacks(row: AttackRow) -> str:
+        return "–" if row.attacks is None else f"{row.attacks:.1f}"
 
     print_records(
         f"Games attacked by {found.words} ({found.games} for each row; without an attack they "
-        f"score {found.score:.3g}; 95 % bands)",
+        f"score {found.score:.3g} in {found.steps:,.0f} steps; 95 % bands)",
         found.rows,
         ("budget", lambda row: f"{row.budget:.1%}"),
         ("steps chosen by", lambda row: row.ranking),
-        ("attacked", share),
+        ("attacks a game", attacks),
         ("score", lambda row: band(row.score, None)),
         ("loss", lambda row: band(row.loss, row.half_width)),
         (

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from safemargin.cli.options import About, plain_console, print_note
+from safemargin.core.settings import Settings
 from safemargin.core.text import counted, duration
 from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.margins.bounds.sample import ESTIMANDS
@@ -40,6 +41,8 @@ STAGES = {
     "pilot": "measuring a few moments",
     "report": "writing the report",
     "highlights": "filming",
+    "recorded": "looking margins up",
+    "minari": "playing episodes again",
 }
 
 
@@ -239,3 +242,23 @@ def distinct(values: Iterable[float]) -> list[str]:
         if len(set(texts)) == len(set(numbers)):
             break
     return texts
+
+
+def say_how_it_plays(environment: str, policy: Any) -> None:
+    """Say on standard error what an rl-zoo folder brings along."""
+    if policy is None and environment.startswith("rl-zoo:"):
+        from safemargin.policies.rl_zoo import PICKLES, read_folder
+
+        folder = read_folder(environment.partition(":")[2])
+        print(f"{folder.described}; {PICKLES}", file=sys.stderr)
+
+
+def note_choice(settings: Settings, environment: str, asked: str | None) -> None:
+    """Say on standard error how a policy acts that its own library does not let act greedily."""
+    choice = settings.action_choice
+    if asked is None and choice != "greedy" and not environment.startswith("rl-zoo:"):
+        some = f" (epsilon {settings.epsilon:g})" if choice == "epsilon-greedy" else ""
+        print_note(
+            f"the policy acts {choice}{some}, as its own library evaluates it; --action-choice "
+            "says otherwise"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,21 +61,50 @@ def fit(
         print(f"\nwrote {output}")
 
 
+@Parameter(name="*", group=options.group("Recorded episodes"))
+@dataclass(frozen=True, kw_only=True)
+class AlongOptions:
+    """How margins are looked up along recorded episodes."""
+
+    policy: Annotated[str | None, Parameter(metavar="POLICY")] = None
+    """the agent that the margins are about, as `collect` names it"""
+    normalize: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """its VecNormalize statistics, as for `collect`"""
+    call_at: Annotated[int, Parameter(metavar="N")] = 1
+    """count the decisions that afford fewer mistakes than N"""
+    output: options.Output | None = None
+    """write every decision with its proxy and margin into this .csv or .parquet"""
+
+
 @options.app.command(group=options.MARGINS)
 def margin(
     margins: Annotated[Path, Parameter(name="MARGINS", help="the file that `fit` wrote")],
+    recorded: Annotated[
+        str | None,
+        Parameter(
+            name="RECORDED",
+            help="minari:DATASET, recorded episodes on this machine; instead of --proxy",
+        ),
+    ] = None,
     /,
     *,
-    proxy: Annotated[options.Numbers, Parameter(metavar="P")],
+    proxy: Annotated[options.Numbers | None, Parameter(metavar="P")] = None,
     tolerance: float,
     above: Literal["zero", "nearest", "error"] = "zero",
+    along: AlongOptions = AlongOptions(),
     as_json: options.Json = False,
-) -> None:
-    """Look up one safety margin.
+) -> int:
+    """Look up one safety margin, or one at every step of recorded episodes.
+
+    Recorded episodes need no simulator: the policy computes the proxy from their observations, and
+    the proxies are watched for drift.
 
     For example:
 
         safemargin margin margins.json --proxy 3.2 --tolerance 0.5
+        safemargin margin margins.json minari:robot/march-v0 --policy agent.onnx --tolerance 0.5
+
+    Exit status 1: the recorded proxies have drifted, so the margins no longer hold.
 
     Args:
         proxy: the proxy's value now; if the proxy looks at n, one value for each n, with commas
@@ -83,6 +112,15 @@ def margin(
         above: the answer above the highest measured proxy: margin 0, that of the highest, or an
             error
     """
+    if recorded is not None:
+        if proxy is not None or above != "zero":
+            raise InvalidInput("--proxy and --above are for one margin, not for recorded episodes")
+        return _along(margins, recorded, tolerance, along, as_json=as_json)
+    if proxy is None or along != AlongOptions():
+        raise InvalidInput(
+            "name the proxy's value (--proxy 3.2), or recorded episodes (minari:DATASET) with "
+            "--policy; --call-at and -o belong to the latter"
+        )
     loaded = sm.Margins.load(margins)
     if not loaded.bound.looks_at_n and len(proxy) > 1:
         raise InvalidInput(f"the proxy {loaded.proxy!r} has one value, got {proxy}")
@@ -93,7 +131,7 @@ def margin(
         asked |= {} if loaded.measured.usual else {"measured": loaded.measured.to_dict()}
         about = {name: getattr(loaded, name) for name in ("confidence", "method", "estimand")}
         options.print_json({**vars(found), **asked, **about})
-        return
+        return options.OK
     print(found.margin)
     if not loaded.measured.usual:
         options.print_note(f"in these margins, {loaded.measured}")
@@ -105,6 +143,34 @@ def margin(
             f"{loaded.proxy} {max(proxy):g} lies above {loaded.highest_proxy:g}, "
             f"the highest these margins were fitted on; {treated}"
         )
+    return options.OK
+
+
+def _along(
+    margins: Path, recorded: str, tolerance: float, along: AlongOptions, *, as_json: bool
+) -> int:
+    """Look up margins at every step of recorded episodes."""
+    from safemargin.cli.console import ProgressBar
+    from safemargin.monitor.recorded import brief, margins_along
+    from safemargin.policies.loading import normalized
+    from safemargin.study.minari import SCHEME
+
+    if not recorded.startswith(SCHEME):
+        raise InvalidInput(f"recorded episodes are named minari:DATASET, got {recorded!r}")
+    if along.policy is None:
+        raise InvalidInput("recorded episodes need --policy, the agent whose margins these are")
+    policy = normalized(along.policy, along.normalize)
+    asked: dict[str, Any] = {"tolerance": tolerance, "call_at": along.call_at}
+    with ProgressBar() as progress:
+        found = margins_along(recorded, margins, policy, **asked, progress=progress)
+    written = {} if along.output is None else {"table": str(found.save(along.output))}
+    if as_json:
+        options.print_json({**found.to_dict(), **written})
+    else:
+        for note in found.notes:
+            options.print_note(note)
+        print(*brief(found), *written.values(), sep="\n")
+    return options.FINDING if found.drift.fired else options.OK
 
 
 @options.app.command(group=options.MARGINS)
@@ -250,10 +316,11 @@ def export(
     output: options.Output,
     steps: bool = False,
     episodes: Annotated[int | None, Parameter(metavar="K")] = None,
+    trust: options.Trust = False,
     about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
-    """Write a study's tuples, or the steps of its episodes, as a table.
+    """Write a study's tuples, or the steps of its episodes, as a table or a Minari dataset.
 
     The view `tuples` of STUDY/study.db holds the table of tuples, too:
 
@@ -263,12 +330,18 @@ def export(
 
         safemargin export runs/pong -o tuples.parquet
         safemargin export runs/pong --steps -o steps.csv
+        safemargin export runs/pong -o minari:pong/mine-v0
 
     Args:
-        output: the file to write, .csv or .parquet
+        output: the file to write, .csv or .parquet; or minari:DATASET, a new dataset of the natural
+            episodes, played again for their observations
         steps: write reward and proxies at every step of the natural episodes instead of the tuples
-        episodes: with --steps: only the first K natural episodes (each life of a game is one)
+        episodes: with --steps or a dataset: only the first K natural episodes (each life of a game
+            is one)
     """
-    with sm.Study.open(study, **vars(about)) as opened:
-        written = opened.export(output, steps=steps, episodes=episodes)
-    options.print_written({"table": str(written)}, [written], as_json=as_json)
+    from safemargin.cli.console import ProgressBar
+
+    with sm.Study.open(study, trust=trust, **vars(about)) as opened, ProgressBar() as progress:
+        written = opened.export(output, steps=steps, episodes=episodes, progress=progress)
+    what = "dataset" if written.is_dir() else "table"
+    options.print_written({what: str(written)}, [written], as_json=as_json)

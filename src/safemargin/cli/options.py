@@ -131,6 +131,10 @@ Estimand = Annotated[
         "over a moment's trials: a percentile (p95) or the standard deviation (sd)"
     ),
 ]
+Trust = Annotated[
+    bool,
+    Parameter(help="run the code that somebody else's study names: its environment, its policy"),
+]
 Promise = Annotated[
     Literal["bound", "margin"],
     Parameter(

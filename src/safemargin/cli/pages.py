@@ -13,11 +13,6 @@ import safemargin as sm
 from safemargin.cli import options
 from safemargin.errors import InvalidInput
 
-Trust = Annotated[
-    bool,
-    Parameter(help="run the code that somebody else's study names: its environment, its policy"),
-]
-
 
 @options.app.command(group=options.LOOK)
 @options.on_ctrl_c("stopped; no report was written")
@@ -27,7 +22,7 @@ def report(
     *,
     output: options.Output = Path("report.html"),
     top: Annotated[int, Parameter(metavar="K")] = 10,
-    trust: Trust = False,
+    trust: options.Trust = False,
     about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
@@ -66,7 +61,7 @@ def explore(
     host: str = "127.0.0.1",
     no_token: bool = False,
     no_browser: bool = False,
-    trust: Trust = False,
+    trust: options.Trust = False,
     about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:
@@ -148,7 +143,7 @@ def highlights(
     tolerance: float | None = None,
     confidence: float | None = None,
     apart: int = 60,
-    trust: Trust = False,
+    trust: options.Trust = False,
     about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> None:

@@ -66,6 +66,7 @@ def doctor(
         action_choice: how the policy acts (default: greedy; an rl-zoo folder's as rl-zoo shows it)
         way: the only way back to a moment to try (default: snapshot, and replay if that fails)
     """
+    from safemargin.cli.console import note_choice, say_how_it_plays
     from safemargin.environments import EnvironmentSpec
     from safemargin.environments.functional.naming import suited_to
     from safemargin.study.creation import settings_for
@@ -74,10 +75,11 @@ def doctor(
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
     loaded, named = None, made_with.policy(policy) or spec.own_policy
     if named is not None:
-        _say_how_it_plays(environment, policy)
+        say_how_it_plays(environment, policy)
         spec, named = spec.with_team(named)
         loaded = suited_to(spec, sm.load_policy(named, kind=made_with.scores))
     settings = settings_for(loaded, {"opening": opening} | acts)
+    note_choice(settings, environment, action_choice)
     note = None if as_json else lambda text: print(text, file=sys.stderr)
     diagnosis = sm.examine(spec.make, loaded, settings, seed=seed, way=way, progress=note)
     if as_json:
@@ -220,7 +222,7 @@ def collect(
         way: the only way back to a moment (default: snapshot, and replay as soon as that fails);
             fixed once a study exists
     """
-    from safemargin.cli.console import ProgressBar
+    from safemargin.cli.console import ProgressBar, note_choice, say_how_it_plays
     from safemargin.cli.show_status import show_status
     from safemargin.engines import check_engine
     from safemargin.study.collection import check_collect
@@ -242,26 +244,18 @@ def collect(
     }
     size: dict[str, Any] = {"natural": natural, "spread": spread, **vars(engine)}
     policy = made_with.policy(policy)
-    _say_how_it_plays(environment, policy)
+    say_how_it_plays(environment, policy)
     if plan.plan:
         measure.refuse_several(output)
         return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
     with ProgressBar() as progress:
         study = sm.Study.create(output, environment, policy, **what, progress=progress)
+        note_choice(study.settings, environment, settings.action_choice)
         study.collect(**size, more=pairs[1:], progress=progress)
     with study:
         show_status(study, as_json=as_json)
     return options.OK
-
-
-def _say_how_it_plays(environment: str, policy: Any) -> None:
-    """Say on standard error what an rl-zoo folder brings along."""
-    if policy is None and environment.startswith("rl-zoo:"):
-        from safemargin.policies.rl_zoo import PICKLES, read_folder
-
-        folder = read_folder(environment.partition(":")[2])
-        print(f"{folder.described}; {PICKLES}", file=sys.stderr)
 
 
 def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:

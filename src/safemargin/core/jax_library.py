@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections import OrderedDict
@@ -61,6 +62,23 @@ def devices(kind: str | None = None) -> list[Any]:
             f"there is no {kind.upper()} that JAX can use here, only {there!r}: leave --device "
             "out, or install JAX for it (pip install 'jax[cuda13]')"
         ) from None
+
+
+def on_processor() -> contextlib.AbstractContextManager[Any]:
+    """Compute on the processor inside, where single steps are faster than sent to an accelerator.
+
+    Scores are not computed there: they would differ in the last bits.
+    """
+    return load_jax("a step in JAX").default_device(_processor())  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _processor() -> Any:
+    """Return the processor as JAX sees it; None where JAX was told not to use it."""
+    try:
+        return load_jax("a step in JAX").local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
 
 
 class SharedProgram:

@@ -114,6 +114,8 @@ class Piece:
     seconds: float
     about: tuple[str, str] | None = None
     """The perturbation and the signal that were measured; None for those of the job."""
+    followed: bool = False
+    """Whether the next piece is there already, so that both can be written at once."""
 
 
 class Engine(Protocol):
@@ -177,9 +179,14 @@ class Worker:
         # The trials of all n run together, so the time is split in proportion to their steps.
         seconds = time.perf_counter() - began
         steps = max(sum(one.steps for of_signal in measured for one in of_signal), 1)
-        for about, of_signal in zip(task.about or (None,), measured, strict=True):
-            for one in of_signal:
-                yield Piece((task.moment, one), seconds * one.steps / steps, about)
+        every = [
+            (about, one)
+            for about, of_signal in zip(task.about or (None,), measured, strict=True)
+            for one in of_signal
+        ]
+        for left, (about, one) in zip(range(len(every))[::-1], every, strict=True):
+            spent = seconds * one.steps / steps
+            yield Piece((task.moment, one), spent, about, followed=left > 0)
 
     def _runner(self, about: tuple[tuple[str, str], ...]) -> Runner:
         """Return what runs trials with these mistakes, in the same simulators."""

@@ -8,8 +8,9 @@ progress, `forecast` says what to expect. `overseen` runs an agent, `overseers` 
 `steering` and `pictures` connect an agent to a watched fleet; its log is `audit`, in a `log_file`
 under `seals`. `simulation`, `attention` and `attention_plot` say what calling would have cost and
 caught on a study, `ranking` what people see who follow a ranking of decisions, and `failures` what
-there is to catch. `attack` plays games in which `attackers` strike at the steps
-that a ranking of `timing` names, and a `mask` learns where blinding an agent costs nothing.
+there is to catch. `recorded` looks margins up along the episodes of a dataset. `attack` plays games
+in which `attackers` strike at the steps that a ranking of `timing` names, `attack_plot` draws what
+that costs, and a `mask` learns where blinding an agent costs nothing.
 """
 
 from __future__ import annotations

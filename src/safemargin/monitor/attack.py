@@ -1,9 +1,11 @@
-"""Attack timing: what the same budget of attacked steps costs, by what chooses the steps.
+"""Attack timing: what the same number of attacked steps costs, by what chooses the steps.
 
-Games are played live, from starts that the study has not seen and that all rankings share. A step
-is attacked if its value lies among the highest of the study's natural episodes, as many as the
-budget allows; of equal values, some are chosen by lot (Lin et al. 2017 attack where the preference
-of the policy exceeds a threshold; so do we, with a threshold for each budget).
+Games are played live, from starts that the study has not seen and that all rankings share. The
+budget of a game is a share of the steps that it takes without an attack: a number of attacks, the
+same for all rankings. A step is attacked if its value lies among the highest of the study's natural
+episodes, as large a share of them as is left of the budget for what is left of the game; of equal
+values, some are chosen by lot (Lin et al. 2017 attack where the preference of the policy exceeds a
+threshold; so do we, with one that follows the budget).
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ from safemargin.criticality.stopping import student_quantile
 from safemargin.environments import make_simulator
 from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.monitor.attackers import Attack, make_attack
-from safemargin.monitor.timing import ByLearned, Ranking, Rule, make_rankings
+from safemargin.monitor.timing import (
+    ByLearned,
+    Purse,
+    Ranking,
+    Rule,
+    Spending,
+    make_rankings,
+)
 from safemargin.policies.base import Memory, batch_of
 from safemargin.policies.features import with_value
 from safemargin.study.study import Study
@@ -46,8 +55,8 @@ class AttackRow:
 
     ranking: str
     budget: float
-    attacked: float | None
-    """The share of steps that were attacked; None for what cannot be known live."""
+    attacks: float | None
+    """The mean number of attacked steps of a game; None for what cannot be known live."""
     score: float | None
     """The mean return of attacked games: their sum of rewards."""
     loss: float | None
@@ -67,6 +76,8 @@ class Attacked:
     games: int
     score: float
     """The mean return without an attack."""
+    steps: float
+    """The mean number of steps of a game without an attack."""
     n: int
     """The number of mistakes behind `measured`."""
     mistakes: str
@@ -116,27 +127,28 @@ def measure_attack(
     runner = Runner(simulator, job.policy, job.settings)
     try:
         how.check(runner, deterministic=job.randomness.none)
-        plans = [
-            (ranking, budget, Rule.for_budget(_decisions(values[ranking.name]), budget))
-            for budget in budgets
-            for ranking in rankings
-        ]
         player = Player(runner, how, f"{attack} {study.policy['identity']}", kept)
         progress = progress or Silence()
-        progress.stage("attacked games", total=games * (len(plans) + 1), done=0)
-        own = np.array([player.play(None, None, game, progress)[0] for game in range(games)])
+        progress.stage("attacked games", total=games * (len(rankings) * len(budgets) + 1), done=0)
+        own = np.array([player.play(None, None, game, progress)[:2] for game in range(games)])
         rows: list[AttackRow] = []
-        for ranking, budget, rule in plans:
-            found = np.array([player.play(ranking, rule, game, progress) for game in range(games)])
-            steps, struck = found[:, 1].sum(), found[:, 2].sum()
-            loss, half = mean_and_band(own - found[:, 0])
-            at_moments = _measured(study, values[ranking.name], rule)
-            rows.append(
-                AttackRow(
-                    ranking.name, budget, struck / steps, float(found[:, 0].mean()), loss, half,
-                    *at_moments,
+        for budget in budgets:
+            for ranking in rankings:
+                seen = np.sort(_decisions(values[ranking.name]))
+                purses = [Purse(seen, _attacks(budget, steps), int(steps)) for _, steps in own]
+                found = np.array(
+                    [
+                        player.play(ranking, purse, game, progress)
+                        for game, purse in enumerate(purses)
+                    ]
                 )
-            )  # fmt: skip
+                loss, half = mean_and_band(own[:, 0] - found[:, 0])
+                score, _, attacks = found.mean(axis=0).tolist()
+                rule = Rule.for_sorted(seen, budget)
+                at_moments = _measured(study, values[ranking.name], rule)
+                rows.append(
+                    AttackRow(ranking.name, budget, attacks, score, loss, half, *at_moments)
+                )
     finally:
         simulator.close()
     for budget in budgets:
@@ -146,7 +158,8 @@ def measure_attack(
         attack=attack,
         words=how.words,
         games=games,
-        score=float(own.mean()),
+        score=float(own[:, 0].mean()),
+        steps=float(own[:, 1].mean()),
         n=settings.n_values[0],
         mistakes=measured.mistake if settings.n_values[0] == 1 else measured.mistakes,
         rows=tuple(sorted(rows, key=lambda row: row.budget)),
@@ -168,7 +181,7 @@ class Player:
                 ) from None
 
     def play(
-        self, ranking: Ranking | None, rule: Rule | None, game: int, progress: Progress
+        self, ranking: Ranking | None, rule: Spending | None, game: int, progress: Progress
     ) -> list[float]:
         """Return the sum of rewards of a game, its steps, and how many of them were attacked."""
         name = "none" if ranking is None else f"{ranking.name} {rule}"
@@ -185,13 +198,15 @@ class Player:
             progress.advance(0)
         return self._known[key]
 
-    def play_once(self, ranking: Ranking, rule: Rule, game: int, progress: Progress) -> list[float]:
+    def play_once(
+        self, ranking: Ranking, rule: Spending, game: int, progress: Progress
+    ) -> list[float]:
         """Return the same, of a game that is not kept."""
         found = self._played(ranking, rule, game)
         progress.advance(int(found[1]))
         return found
 
-    def _played(self, ranking: Ranking | None, rule: Rule | None, game: int) -> list[float]:
+    def _played(self, ranking: Ranking | None, rule: Spending | None, game: int) -> list[float]:
         runner, simulator, settings = self._runner, self._runner.simulator, self._runner.settings
         lots = stream(settings.seed, Purpose.ATTACK, game)
         own = None
@@ -211,7 +226,9 @@ class Player:
                 value = 0.0 if ranking is None else ranking.now(runner, row, hidden, of_life)
                 if steps < len(opening):
                     action = runner.random_actions(opening[steps], simulator.mask)
-                elif rule is not None and uniforms[0] < rule.weights(np.array([value]))[0]:
+                elif rule is not None and uniforms[0] < rule.chance(
+                    value, steps - len(opening), struck
+                ):
                     action = self._attack.action(runner, row, memory, uniforms[1:])
                     runner.skip_draw(own)
                     struck += 1
@@ -234,6 +251,11 @@ class Player:
             return found.scores[0], with_value(found), found.memory
         rows, (after,) = self._runner.scores([observation], [memory])
         return rows[0], np.empty((1, 0)), after
+
+
+def _attacks(budget: float, steps: float) -> int:
+    """Return how many steps of a game are attacked, at least one."""
+    return max(round(budget * steps), 1)
 
 
 def _decisions(traces: Sequence[tuple[Floats, int, int | None]]) -> Floats:

@@ -1,10 +1,11 @@
-"""Rankings of steps to attack, and the thresholds that spend a budget of attacked steps."""
+"""Rankings of steps to attack, and how a budget of attacks is spent over a game."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,26 +22,73 @@ from safemargin.study.study import Study
 LOT, MARGIN = "lot", "margin"
 
 
+class Spending(Protocol):
+    """Says at each step of a game with what chance it is attacked."""
+
+    def chance(self, value: float, step: int, struck: int) -> float:
+        """Return it, given the step's value, its number, and how many were attacked before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Attacks above a threshold, and at it with a chance."""
 
     threshold: float
-    chance: float
+    equal: float
+    """The chance at the threshold."""
 
     @classmethod
     def for_budget(cls, values: Floats, budget: float) -> Rule:
         """Return the rule that attacks this share of the steps with these values."""
-        highest, wanted = -np.sort(-values), budget * len(values)
-        threshold = float(highest[min(int(wanted), len(values) - 1)])
-        above, equal = int((values > threshold).sum()), int((values == threshold).sum())
-        return cls(threshold, min((wanted - above) / equal, 1.0))
+        return cls.for_sorted(np.sort(values), budget)
+
+    @classmethod
+    def for_sorted(cls, ascending: Floats, budget: float) -> Rule:
+        """Return the same for values that ascend."""
+        count, wanted = len(ascending), budget * len(ascending)
+        threshold = float(ascending[-1 - min(int(wanted), count - 1)])
+        from_here, beyond = (
+            int(np.searchsorted(ascending, threshold, side)) for side in ("left", "right")
+        )
+        return cls(threshold, min((wanted - (count - beyond)) / (beyond - from_here), 1.0))
 
     def weights(self, values: Floats) -> Floats:
         """Return the chance that each step is attacked."""
         return np.where(
-            values > self.threshold, 1.0, np.where(values == self.threshold, self.chance, 0.0)
+            values > self.threshold, 1.0, np.where(values == self.threshold, self.equal, 0.0)
         )
+
+    def chance(self, value: float, step: int, struck: int) -> float:
+        """Return the chance that a step with this value is attacked, whatever was before."""
+        return float(self.weights(np.array([value]))[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Purse:
+    """A fixed number of attacks for a game that is about so long, spent where values are high.
+
+    At each step, as large a share of the highest values is attacked as there are attacks left for
+    the steps left. So a game that comes to high values more often than the study did spends no
+    more, and one that seldom does lowers the bar: rankings differ in where they attack alone.
+    """
+
+    ascending: Floats
+    """The values of the steps that the ranking was seen to give, sorted."""
+    attacks: int
+    steps: int
+
+    def chance(self, value: float, step: int, struck: int) -> float:
+        """Return the chance that this step is attacked."""
+        attacks, steps = self.attacks - struck, self.steps - step
+        if attacks <= 0:
+            return 0.0
+        if attacks >= steps:
+            return 1.0
+        return Rule.for_sorted(self.ascending, attacks / steps).chance(value, step, struck)
+
+    def __str__(self) -> str:
+        values = hashlib.sha256(self.ascending.tobytes()).hexdigest()[:16]
+        return f"{self.attacks} of {self.steps} by {values}"
 
 
 class Ranking:

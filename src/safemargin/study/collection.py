@@ -7,6 +7,8 @@ more moments later extends a study; it never changes what is in it.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
@@ -116,11 +118,14 @@ def _run_episodes(
             before = sum(map(len, chosen.values()))
             progress.stage("episodes", total=total, done=before + len(keys))
             games = (EpisodeKey(phase, number) for number in episodes.missing(wanted[phase]))
-            for game, seconds in run_games(engine, games):
-                store.add_episodes(game, seconds=seconds)
-                episodes.add_game(game)
-                progress.advance(sum(episode.steps for episode in game))
-                episodes.refuse_short_ones()
+            for finished in run_games(engine, games):
+                with store.together():
+                    for game, seconds in finished:
+                        store.add_episodes(game, seconds=seconds)
+                for game, _ in finished:
+                    episodes.add_game(game)
+                    progress.advance(sum(episode.steps for episode in game))
+                    episodes.refuse_short_ones()
         chosen[phase] = keys
         used = [moment.episode for moment in store.moments() if moment.episode.phase == phase]
         store.drop_games(phase, after=max([key.index for key in keys + used], default=-1))
@@ -162,11 +167,18 @@ def _measure(
     if len(stores) == 1:
         todo = [(moment, its_n, ()) for moment, its_n, _ in todo]
     of_moment = len(n_values) * len(stores)
-    measured = measure_pairs(engine, store, todo, keep_features=store.add_features)
-    for number, (moment, pair, measurement, seconds) in enumerate(measured, start=1):
-        by_pair[pair or _pair(store)].add_measurement(moment, measurement, seconds=seconds)
-        progress.advance(measurement.steps)
-        if number <= FORECASTS * of_moment and number % of_moment == 0:
+    number = forecasts = 0
+    for found in measure_pairs(engine, store, todo, keep_features=store.add_features):
+        for pair, group in itertools.groupby(found, key=operator.itemgetter(1)):
+            of_pair = by_pair[pair or _pair(store)]
+            with of_pair.together():
+                for moment, _, measurement, seconds in group:
+                    of_pair.add_measurement(moment, measurement, seconds=seconds)
+        for _, _, measurement, _ in found:
+            progress.advance(measurement.steps)
+        number += len(found)
+        if forecasts < min(number // of_moment, FORECASTS):
+            forecasts = number // of_moment
             _forecast(stores, wanted, engine.workers, progress)
 
 

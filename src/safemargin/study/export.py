@@ -1,4 +1,4 @@
-"""Exports a study to other tools as CSV or Parquet: its tuples, or the steps of its episodes."""
+"""Exports a study to other tools: its tuples or steps as CSV or Parquet, its episodes to Minari."""
 
 from __future__ import annotations
 
@@ -11,15 +11,53 @@ import numpy as np
 
 from safemargin.core.files import written_whole
 from safemargin.core.measured import parse_perturbation
+from safemargin.core.progress import Progress
 from safemargin.core.records import Array
+from safemargin.engines import Job
 from safemargin.errors import InvalidInput, MissingExtra, StudyIncomplete
 from safemargin.study.grouping import group_labels
 from safemargin.study.loss_statistics import loss_statistic
+from safemargin.study.minari import SCHEME, write_dataset
 from safemargin.study.reading import TupleRow
 from safemargin.study.regrets import RegretReader
 from safemargin.study.store import Store
 
 Columns = Mapping[str, Sequence[Any] | Array]
+
+
+class Exported:
+    """The part of `Study` that writes it for other tools."""
+
+    store: Store
+
+    def job(self) -> Job:
+        """Return the study's parts."""
+        raise NotImplementedError
+
+    def export(
+        self,
+        path: str | Path,
+        *,
+        steps: bool = False,
+        episodes: int | None = None,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write the tuples (every moment, n and proxy) as .csv or .parquet.
+
+        With `steps`, write reward and proxies at every step of the natural episodes instead, or of
+        the first `episodes`; where a game has lives, each is an episode. 'minari:NAME-v0' becomes a
+        new Minari dataset of these episodes, which are played again for their observations.
+        """
+        if not str(path).startswith(SCHEME):
+            if steps:
+                return export_steps(self.store, Path(path), episodes=episodes)
+            return export_tuples(self.store, Path(path))
+        if steps:
+            raise InvalidInput("a Minari dataset always holds every step; leave steps out")
+        check_episodes(episodes)
+        return write_dataset(
+            self.store, self.job(), str(path), episodes=episodes, progress=progress
+        )
 
 
 def export_tuples(store: Store, path: Path) -> Path:
@@ -51,7 +89,7 @@ def export_tuples(store: Store, path: Path) -> Path:
             None if worst else loss_statistic(found[row.key, row.n], name) for row in rows
         ]
     columns["regret_how"] = [None if each is None else each.how for each in regrets]
-    return _write(columns, path)
+    return write_table(columns, path)
 
 
 def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Path:
@@ -60,8 +98,7 @@ def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Pa
     Where a game has lives, each is an episode. A proxy that looks at n has one column for each n,
     named after it: `own_n1`, `own_n4`.
     """
-    if episodes is not None and episodes < 1:
-        raise InvalidInput(f"the steps of at least 1 episode can be exported, got {episodes}")
+    check_episodes(episodes)
     keys = [key for key in store.episode_outlines() if key.phase == "natural"][:episodes]
     if not keys:
         raise StudyIncomplete(f"the study in {store.folder} holds no natural episodes yet")
@@ -85,10 +122,17 @@ def export_steps(store: Store, path: Path, *, episodes: int | None = None) -> Pa
                 columns |= {f"{name}_n{n}": values[:, at] for at, n in enumerate(n_values)}
         for name, piece in columns.items():
             pieces.setdefault(name, []).append(piece)
-    return _write({name: np.concatenate(parts) for name, parts in pieces.items()}, path)
+    return write_table({name: np.concatenate(parts) for name, parts in pieces.items()}, path)
 
 
-def _write(columns: Columns, path: Path) -> Path:
+def check_episodes(episodes: int | None) -> None:
+    """Raise InvalidInput unless there is at least one episode to export."""
+    if episodes is not None and episodes < 1:
+        raise InvalidInput(f"the steps of at least 1 episode can be exported, got {episodes}")
+
+
+def write_table(columns: Columns, path: Path) -> Path:
+    """Write columns of equal length as .csv or .parquet, by the file's name."""
     if path.suffix not in (".csv", ".parquet"):
         raise InvalidInput(f"cannot export to {path.name!r}: end the name in .csv or .parquet")
     try:

@@ -17,7 +17,7 @@ from safemargin.core.records import (
     MomentFeatures,
 )
 from safemargin.core.settings import Settings
-from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask
+from safemargin.engines import Engine, EpisodeTask, FeaturesTask, MomentTask, Piece
 from safemargin.errors import DiagnosisWrong, StudyIncomplete
 from safemargin.study.reading import StoreReader
 from safemargin.study.selection import eligible_steps, select_natural, select_spread
@@ -92,12 +92,35 @@ class Episodes:
         )
 
 
-def run_games(engine: Engine, games: Iterable[EpisodeKey]) -> Iterator[tuple[list[Episode], float]]:
-    """Pass 1: run games; yield the episodes of each as it finishes, and its worker seconds."""
-    for piece in engine.run(map(EpisodeTask, games)):
-        if not isinstance(piece.result, list):
-            raise TypeError("an episode task gave a measurement")
-        yield piece.result, piece.seconds
+def run_games(
+    engine: Engine, games: Iterable[EpisodeKey]
+) -> Iterator[list[tuple[list[Episode], float]]]:
+    """Pass 1: run games; yield those that finish together, the episodes of each and its worker
+    seconds."""
+    for pieces in _together(engine.run(map(EpisodeTask, games))):
+        found = []
+        for piece in pieces:
+            if not isinstance(piece.result, list):
+                raise TypeError("an episode task gave a measurement")
+            found.append((piece.result, piece.seconds))
+        yield found
+
+
+def _together(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Yield lists of pieces that are there at the same time, also if an error follows them."""
+    waiting: list[Piece] = []
+    try:
+        for piece in pieces:
+            waiting.append(piece)
+            if not piece.followed:
+                ready, waiting = waiting, []
+                yield ready
+    except (Exception, KeyboardInterrupt):
+        if waiting:
+            yield waiting
+        raise
+    if waiting:
+        yield waiting
 
 
 def select_moments(
@@ -123,8 +146,9 @@ def measure_moments(
 ) -> Iterator[tuple[Moment, Measurement, float]]:
     """Measure moments, each for its n; yield each measurement and its worker seconds."""
     asked = ((moment, n_values, ()) for moment, n_values in todo)
-    for moment, _, measurement, seconds in measure_pairs(engine, store, asked):
-        yield moment, measurement, seconds
+    for measured in measure_pairs(engine, store, asked):
+        for moment, _, measurement, seconds in measured:
+            yield moment, measurement, seconds
 
 
 def measure_pairs(
@@ -133,10 +157,11 @@ def measure_pairs(
     todo: Iterable[tuple[Moment, tuple[int, ...], tuple[Pair, ...]]],
     *,
     keep_features: Callable[[MomentFeatures], object] = lambda features: None,
-) -> Iterator[tuple[Moment, Pair | None, Measurement, float]]:
+) -> Iterator[list[tuple[Moment, Pair | None, Measurement, float]]]:
     """Pass 3: measure moments, each for its n and for signals that share the trials.
 
-    Yield each measurement, what it is about (None: the job's own) and its worker seconds.
+    Yield measurements that finish together, what each is about (None: the job's own) and its worker
+    seconds.
     DiagnosisWrong if a moment shows it. No further one is started then, but those before it are
     finished: the error raised is that of the first such moment, however many workers there are.
     """
@@ -152,17 +177,20 @@ def measure_pairs(
             earlier = earlier_lives(store, episode)
             yield MomentTask(store.episode(episode), moment, n_values, earlier, about)
 
-    for piece in engine.run(tasks()):
-        if isinstance(piece.result, list | EpisodeFeatures):
-            raise TypeError("a moment task gave episodes")
-        if isinstance(piece.result, MomentFeatures):
-            keep_features(piece.result)
-            continue
-        moment, found = piece.result
-        if isinstance(found, DiagnosisWrong):
-            wrong[moment] = found
-        else:
-            yield moment, piece.about, found, piece.seconds
+    for pieces in _together(engine.run(tasks())):
+        measured = []
+        for piece in pieces:
+            if isinstance(piece.result, list | EpisodeFeatures):
+                raise TypeError("a moment task gave episodes")
+            if isinstance(piece.result, MomentFeatures):
+                keep_features(piece.result)
+                continue
+            moment, found = piece.result
+            if isinstance(found, DiagnosisWrong):
+                wrong[moment] = found
+            else:
+                measured.append((moment, piece.about, found, piece.seconds))
+        yield measured
     if wrong:
         raise next(wrong[moment] for moment in started if moment in wrong)
 

@@ -123,7 +123,7 @@ class Pilot:
             for phase in PHASES
             for _ in range(counts[phase] - len(self._eligible(phase)))
         ]:
-            for game, seconds in run_games(engine, missing):
+            for game, seconds in itertools.chain.from_iterable(run_games(engine, missing)):
                 self.scratch.add_episodes(game, seconds=seconds)
                 self.finished[game[0].key.phase].add_game(game)
             for key in missing:

@@ -1,4 +1,6 @@
-"""A study on disk: one folder with one SQLite database, one transaction for each finished piece.
+"""A study on disk: one folder with one SQLite database.
+
+Pieces are written as they finish, those that finish together in one transaction.
 
 Arrays are stored as little-endian bytes, compressed with zlib; everything that people query
 (episodes, moments, estimates) is in plain columns, and the view `tuples` joins it.
@@ -344,7 +346,16 @@ class Store(StoreReader):
         self._query(f"INSERT INTO main.{table} VALUES ({marks}) ON CONFLICT DO NOTHING", *values)
 
     @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write all that is written inside in one transaction, which waits for the disk once."""
+        with self._transaction():
+            yield
+
+    @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
+        if self._connection.in_transaction:
+            yield
+            return
         self._query("BEGIN IMMEDIATE")
         try:
             yield

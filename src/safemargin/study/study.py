@@ -27,7 +27,7 @@ from safemargin.policies.loading import load_policy, normalized
 from safemargin.policies.proxies import Proxy
 from safemargin.study import creation
 from safemargin.study.collection import check_collect, collect
-from safemargin.study.export import export_steps, export_tuples
+from safemargin.study.export import Exported
 from safemargin.study.judging import compare_study, fit_study, minimum_bandwidth, validate_study
 from safemargin.study.learning import Learned, learn
 from safemargin.study.learning_rankings import LearnedRanking, learn_ranking
@@ -45,7 +45,7 @@ from safemargin.validation.validating import Validation
 MakeEnvironment = Callable[[], gym.Env[Any, Any]]
 
 
-class Study(Shown):
+class Study(Shown, Exported):
     """One environment + one policy + one settings, on disk."""
 
     def __init__(self, store: Store, parts: Parts) -> None:
@@ -382,16 +382,6 @@ class Study(Shown):
 
         margins = self.fit(confidence, method=method, proxy=proxy, estimand=estimand)
         return save_figures(self.tuples(proxy), margins, Path(folder), picture_format)
-
-    def export(self, path: str | Path, *, steps: bool = False, episodes: int | None = None) -> Path:
-        """Write the tuples (every moment, n and proxy) as .csv or .parquet.
-
-        With `steps`, write reward and proxies at every step of the natural episodes instead, or of
-        the first `episodes`; where a game has lives, each is an episode.
-        """
-        if steps:
-            return export_steps(self.store, Path(path), episodes=episodes)
-        return export_tuples(self.store, Path(path))
 
     # -- inside --------------------------------------------------------------------------------
 

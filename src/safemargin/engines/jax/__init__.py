@@ -1,9 +1,10 @@
 """The engine `jax`: studies of environments of pure functions, on an accelerator or a processor.
 
-`program` compiles one step for many lanes, `group` and `pool` keep lanes busy, `engine` runs
-episodes in them, `moments` goes to moments, and `trials` decides which trials a moment needs.
-`draws` takes random numbers from the streams of the study, `parts` is what all runs share,
-`memory` chooses how many lanes there are, and `supported` says what this engine cannot do.
+`program` compiles one step for many lanes, `runs` are what lanes do, `group` and `pool` keep lanes
+busy, `engine` hands out tasks, `episodes` runs episodes, `moments` goes to moments, and `trials`
+decides which trials a moment needs. `draws` takes random numbers from the streams of the study,
+`parts` is what all runs share, `memory` chooses how many lanes there are, and `supported` says what
+this engine cannot do.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import gymnasium as gym
@@ -24,12 +24,32 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def first(self, count: int) -> Schedule:
-        """Return the first actions."""
-        if count == len(self):
-            return self
-        words = self.words
-        return Schedule(self.actions[:count], None if words is None else words[:count])
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedules:
+    """The schedules of a batch of runs, padded to the same length."""
+
+    actions: Array  # [runs, steps] or [runs, steps, dimensions]
+    lengths: npt.NDArray[np.int64]  # [runs]
+    words: npt.NDArray[np.uint32] | None = None  # [runs, steps, 2]
+
+    @property
+    def longest(self) -> int:
+        """The number of steps in which any action is given."""
+        return int(self.actions.shape[1])
+
+    @classmethod
+    def of(cls, rows: Sequence[Schedule]) -> Schedules:
+        """Return single schedules as one record; there is at least one."""
+        lengths = np.array([len(row) for row in rows], np.int64)
+        shape, first = (len(rows), int(lengths.max())), rows[0]
+        actions = np.zeros((*shape, *first.actions.shape[1:]), first.actions.dtype)
+        words = None if first.words is None else np.zeros((*shape, 2), np.uint32)
+        for number, row in enumerate(rows):
+            actions[number, : len(row)] = row.actions
+            if words is not None and row.words is not None:
+                words[number, : len(row)] = row.words
+        return cls(actions, lengths, words)
 
 
 def schedule_of(uniforms: Floats, random_actions: RandomActions, *, masked: bool) -> Schedule:

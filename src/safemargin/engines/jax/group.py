@@ -1,8 +1,8 @@
-"""A group of lanes on a device, and what each of them is doing."""
+"""A group of lanes, computed by one call of the program, and what each of them is doing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,220 +10,225 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Array
-from safemargin.engines.jax.draws import PolicyDraws, Schedule
-from safemargin.engines.jax.program import ENDED, Lanes, Orders, Outcome, Program, Start
+from safemargin.engines.jax.draws import Schedule
+from safemargin.engines.jax.program import Lanes, Orders, Outcome, Program, Start
+from safemargin.engines.jax.runs import Finished, Runs, Taken
+
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)
-class Run:
-    """What one lane does, from a start to its end or limit."""
+class Landed:
+    """What a call was found to have done."""
 
-    slot: int
-    """The lane of the bank that it starts from."""
-    limit: int
-    """The most steps to take."""
-    key: npt.NDArray[np.uint32]  # [2]
-    schedule: Schedule | None
-    finished: Callable[[Run], None]
-    """To be called once it is over."""
-    draws: PolicyDraws | None = None
-    """What the policy draws; None where it draws nothing."""
-    keep: bool = False
-    """Whether scores and actions are kept; runs longer than the horizon have to."""
-    owner: Any = None
-    """What it is a part of."""
-    steps: int = 0
-    code: int = 0
-    """What its last step was like; see `program`."""
-    rewards: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-    first_scores: Any = None
-    kept: list[tuple[Array, Array, Array]] = field(default_factory=list)
-    """Rewards, scores and actions of each call, each [steps, …]."""
+    taken: list[tuple[Runs, Taken]] = field(default_factory=list)
+    finished: list[tuple[Runs, Finished]] = field(default_factory=list)
 
-    def again(self) -> Run:
-        """Forget what was done, to be started anew."""
-        self.steps = self.code = 0
-        self.kept, self.first_scores = [], None
-        if self.draws is not None:
-            self.draws.begin()
-        return self
-
-    def all_kept(self) -> tuple[Array, Array, Array]:
-        """Return rewards, scores and actions, each [steps, …]."""
-        rewards, scores, actions = zip(*self.kept, strict=True)
-        return np.concatenate(rewards), np.concatenate(scores), np.concatenate(actions)
+    def deliver(self) -> list[Runs]:
+        """Tell the runs; return those of which some are over."""
+        for runs, steps in self.taken:
+            assert runs.taken is not None
+            runs.taken(steps)
+        for runs, over in self.finished:
+            runs.finished(over)
+        return [runs for runs, _ in self.finished]
 
 
 class Group:
-    """A group of lanes on one device."""
+    """A group of lanes on all devices of the program."""
 
-    def __init__(self, program: Program, device: Any, params: Any) -> None:
-        self.program, self.device, self.params = program, device, params
-        self.runs: list[Run | None] = [None] * program.size
-        self._busy = np.zeros(program.size, bool)
-        self._keeps = np.zeros(program.size, bool)
-        self.free = list(range(program.size))[::-1]
+    def __init__(self, program: Program, params: Any) -> None:
+        self.program, self.params = program, params
+        size = program.size
         self.lanes: Lanes | None = None
         self.flying: Outcome | None = None
         """What the call under way will give."""
+        self._runs: dict[int, Runs] = {}
+        """The batches whose runs are in lanes, by their ids."""
+        self._batch = np.zeros(size, np.int64)
+        self._number = np.zeros(size, np.int64)
+        self._busy = np.zeros(size, bool)
+        self._keeps = np.zeros(size, bool)
+        self._begins = np.zeros(size, bool)
+        self._done = np.zeros(size, np.int64)
+        self._limit = np.zeros(size, np.int64)
+        self._last = np.zeros(size, np.int64)
+        """After how many steps a lane needs no more orders than to go on."""
+        self._slot = np.zeros(size, np.int32)
+        self._key = np.zeros((size, 2), np.uint32)
         calls = -(-program.settings.horizon // program.chunk)
-        self._rewards = np.zeros((program.size, calls, program.chunk), np.float32)
-        self._done = np.zeros(program.size, np.int64)
-        self._limit = np.zeros(program.size, np.int64)
-        self._begins = np.zeros(program.size, bool)
-        self._slot = np.zeros(program.size, np.int32)
-        self._key = np.zeros((program.size, 2), np.uint32)
-        self._scheduled: set[int] = set()
+        self._rewards = np.zeros((size, calls, program.chunk), np.float32)
+        self._first_scores: Array | None = None
+        self._orders = program.no_orders()
 
     @property
     def busy(self) -> bool:
         """Whether any lane has something to do."""
-        return len(self.free) < len(self.runs)
+        return bool(self._runs)
 
-    def begin(self, runs: Sequence[Run]) -> None:
-        """Give runs to free lanes."""
-        if not runs:
-            return
-        lanes = [self.free.pop() for _ in runs]
-        for lane, run in zip(lanes, runs, strict=True):
-            self.runs[lane] = run
-            if run.schedule is not None or run.draws is not None:
-                self._scheduled.add(lane)
+    @property
+    def beginning(self) -> bool:
+        """Whether runs begin in the next call."""
+        return bool(self._begins.any())
+
+    @property
+    def free(self) -> int:
+        """The number of lanes that have nothing to do."""
+        return self.program.size - int(np.count_nonzero(self._busy))
+
+    def begin(self, runs: Runs, numbers: Numbers) -> None:
+        """Give some runs of a batch to free lanes."""
+        lanes = np.flatnonzero(~self._busy)[: len(numbers)]
+        self._runs[id(runs)] = runs
+        self._batch[lanes], self._number[lanes] = id(runs), numbers
         self._begins[lanes] = self._busy[lanes] = True
-        self._keeps[lanes] = [run.keep for run in runs]
-        self._slot[lanes] = [run.slot for run in runs]
-        self._key[lanes] = np.stack([run.key for run in runs])
-        self._done[lanes], self._limit[lanes] = 0, [run.limit for run in runs]
+        self._keeps[lanes] = runs.taken is not None
+        self._slot[lanes] = runs.slots[numbers]
+        self._key[lanes] = 0 if runs.keys is None else runs.keys[numbers]
+        self._done[lanes], self._limit[lanes] = 0, runs.limits[numbers]
+        self._last[lanes] = runs.last_of[numbers]
+        self._write(runs, lanes, 0)
 
     def launch(self, bank: Start) -> None:
         """Begin a call of the program; lanes that begin do so in this bank."""
         program = self.program
         if self.lanes is None:
-            still = np.zeros((program.tiles, program.lanes), bool)
-            self.lanes = Lanes(bank, program.jax.device_put(still, self.device))
-        orders = program.jax.device_put(self._orders(), self.device)
+            self.lanes = program.still(bank)
+        orders = program.jax.device_put(self._ordered(), program.split)
         self.lanes, self.flying = program.advance(self.params, self.lanes, bank, orders)
         self._begins[:] = False
+        self._orders = program.no_orders()
 
-    def land(self) -> list[Run]:
-        """Wait for the call under way; return the runs that it finished."""
+    def land(self) -> Landed:
+        """Wait for the call under way; return what it did."""
         assert self.flying is not None
         outcome, self.flying = self.flying, None
-        rewards, codes = _by_lane(outcome.rewards), _by_lane(outcome.codes)  # [lanes, steps]
-        ends = (codes & ENDED) != 0
-        ended = ends.any(axis=1)
-        budget = np.minimum(self._limit - self._done, self.program.chunk)
-        taken = np.where(ended, ends.argmax(axis=1) + 1, budget)
-        calls = self._done // self.program.chunk
+        landed = Landed()
+        rewards = np.asarray(outcome.rewards).reshape(self.program.size, -1)
+        codes, taken = np.asarray(outcome.codes).ravel(), np.asarray(outcome.taken).ravel()
         at = np.flatnonzero(self._busy)
         short = at[~self._keeps[at]]
-        self._rewards[short, calls[short]] = rewards[short]
-        first = at[self._done[at] == 0]
-        if len(first):
-            scores = np.asarray(outcome.first_scores)
-            scores = scores.reshape(-1, *scores.shape[2:])[first]
-            for lane, row in zip(first.tolist(), scores, strict=True):
-                self.runs[lane].first_scores = row
-        self._keep(outcome, at, taken, rewards)
+        self._rewards[short, self._done[short] // self.program.chunk] = rewards[short]
+        self._note_first_scores(outcome, at[self._done[at] == 0])
+        for runs, lanes in self._by_runs(at[self._keeps[at]]):
+            landed.taken.append((runs, self._taken(outcome, lanes, rewards, taken)))
         self._done[at] += taken[at]
-        bad = np.any(codes > ENDED, axis=1)
-        over = at[ended[at] | (self._done[at] >= self._limit[at]) | bad[at]]
-        return [self._release(lane, codes[lane], int(taken[lane])) for lane in over.tolist()]
+        over = at[(codes[at] != 0) | (self._done[at] >= self._limit[at])]
+        for runs, lanes in self._by_runs(over):
+            landed.finished.append((runs, self._finished(lanes, codes)))
+        self._busy[over] = False
+        left = set(self._batch[self._busy].tolist())
+        self._runs = {key: runs for key, runs in self._runs.items() if key in left}
+        return landed
 
-    def abandon(self) -> list[Run]:
-        """Take everything away from the lanes; return the runs, which have to start anew."""
-        runs = [run.again() for run in self.runs if run is not None]
+    def abandon(self) -> list[tuple[Runs, Numbers]]:
+        """Take everything away from the lanes; return the runs, which have to begin anew."""
+        every = [
+            (runs, self._number[lanes]) for runs, lanes in self._by_runs(np.flatnonzero(self._busy))
+        ]
         self.lanes = self.flying = None
-        return runs
+        for runs, numbers in every:
+            runs.again(numbers)
+        return every
 
-    def _release(self, lane: int, codes: Array, taken: int) -> Run:
-        run = self.runs[lane]
-        assert run is not None
-        run.steps = int(self._done[lane])
-        run.code = int(np.bitwise_or.reduce(codes[:taken]))
-        if not run.keep:
-            calls = -(-run.steps // self.program.chunk)
-            run.rewards = self._rewards[lane, :calls].reshape(-1)[: run.steps].copy()
-        self.runs[lane] = None
-        self._busy[lane] = False
-        self.free.append(lane)
-        self._scheduled.discard(lane)
-        return run
-
-    def _keep(self, outcome: Outcome, at: Array, taken: Array, rewards: Array) -> None:
-        """Keep rewards, scores and actions of those runs that want them."""
-        wanted = at[self._keeps[at]].tolist()
-        if not wanted:
+    def _by_runs(self, lanes: Numbers) -> Iterator[tuple[Runs, Numbers]]:
+        """Yield each batch that has runs in these lanes, and the lanes."""
+        if not len(lanes):
             return
-        scores, actions = np.asarray(outcome.scores), np.asarray(outcome.actions)
-        for lane in wanted:
-            tile, place = divmod(lane, self.program.lanes)
-            run, count = self.runs[lane], int(taken[lane])
-            assert run is not None
-            run.kept.append(
-                (
-                    rewards[lane, :count].copy(),
-                    scores[tile, :count, place].copy(),
-                    actions[tile, :count, place].copy(),
-                )
-            )
+        keys = self._batch[lanes]
+        order = np.argsort(keys, kind="stable")
+        sorted_keys = keys[order]
+        ends = np.flatnonzero(np.diff(sorted_keys)) + 1
+        for part in np.split(order, ends):
+            yield self._runs[int(keys[part[0]])], lanes[part]
 
-    def _orders(self) -> Orders:
-        program = self.program
-        orders = program.no_orders()
-        shape = (program.tiles, program.lanes)
+    def _note_first_scores(self, outcome: Outcome, lanes: Numbers) -> None:
+        """Remember the scores at the step where runs began."""
+        if not len(lanes):
+            return
+        scores = np.asarray(outcome.first_scores)
+        scores = scores.reshape(self.program.size, *scores.shape[2:])
+        if self._first_scores is None:
+            self._first_scores = np.zeros_like(scores)
+        self._first_scores[lanes] = scores[lanes]
+
+    def _taken(
+        self, outcome: Outcome, lanes: Numbers, rewards: Array, taken: npt.NDArray[np.int32]
+    ) -> Taken:
+        tile, place = np.divmod(lanes, self.program.lanes)
+        return Taken(
+            numbers=self._number[lanes],
+            since=self._done[lanes],
+            count=taken[lanes].astype(np.int64),
+            rewards=rewards[lanes],
+            scores=np.asarray(outcome.scores)[tile, :, place],
+            actions=np.asarray(outcome.actions)[tile, :, place],
+        )
+
+    def _finished(self, lanes: Numbers, codes: npt.NDArray[np.uint8]) -> Finished:
+        assert self._first_scores is not None
+        return Finished(
+            numbers=self._number[lanes],
+            steps=self._done[lanes],
+            codes=codes[lanes],
+            rewards=self._rewards[lanes].reshape(len(lanes), -1),
+            first_scores=self._first_scores[lanes],
+        )
+
+    # -- orders --------------------------------------------------------------------------------
+
+    def _ordered(self) -> Orders:
+        """Return the orders of the next call."""
+        program, orders = self.program, self._orders
+        going_on = np.flatnonzero(self._busy & ~self._begins & (self._last > self._done))
+        for runs, lanes in self._by_runs(going_on):
+            for since in np.unique(self._done[lanes]).tolist():
+                self._write(runs, lanes[self._done[lanes] == since], since)
         budget = np.minimum(self._limit - self._done, program.chunk)
-        budget[self.free] = 0
+        shape = (program.tiles, program.lanes)
         orders.take[...] = self._begins.reshape(shape)
         orders.slot[...] = self._slot.reshape(shape)
         orders.key[...] = self._key.reshape(*shape, 2)
-        orders.budget[...] = budget.reshape(shape)
-        for lane in sorted(self._scheduled):
-            self._schedule(orders, lane)
+        orders.budget[...] = np.where(self._busy, budget, 0).reshape(shape)
         return orders
 
-    def _schedule(self, orders: Orders, lane: int) -> None:
-        """Write the actions and the draws of a lane for the next steps."""
-        run = self.runs[lane]
-        assert run is not None
-        tile, place = divmod(lane, self.program.lanes)
-        done, schedule, draws = int(self._done[lane]), run.schedule, run.draws
-        if draws is not None:
-            self._draw(orders, run, (tile, place), done)
-        if schedule is not None and done < len(schedule):
-            steps = slice(min(len(schedule) - done, self.program.chunk))
-            self._give(orders, (tile, place), steps, schedule, done)
-        elif draws is None:
-            self._scheduled.discard(lane)
+    def _write(self, runs: Runs, lanes: Numbers, since: int) -> None:
+        """Write what these lanes draw and the actions they are given in the next steps."""
+        numbers = self._number[lanes]
+        if runs.draws is not None:
+            for lane, number in zip(lanes.tolist(), numbers.tolist(), strict=True):
+                self._draw(runs, lane, number, since)
+        schedule = runs.schedule
+        if schedule is None:
+            return
+        steps = np.arange(min(schedule.longest - since, self.program.chunk))
+        row, step = np.nonzero(since + steps < schedule.lengths[numbers][:, np.newaxis])
+        if len(row):
+            actions = schedule.actions[numbers[row], since + step]
+            words = None if schedule.words is None else schedule.words[numbers[row], since + step]
+            self._give(lanes[row], step, Schedule(actions, words))
 
-    def _draw(self, orders: Orders, run: Run, at: tuple[int, int], done: int) -> None:
-        draws = run.draws
-        assert draws is not None
-        count = min(self.program.chunk, run.limit - done)
-        skipped = min(max(draws.first - done, 0), count)
-        if orders.noise is not None:
-            orders.noise[at[0], skipped:count, at[1]] = draws.sampled(count - skipped)
+    def _draw(self, runs: Runs, lane: int, number: int, since: int) -> None:
+        """Write what a policy draws in one lane."""
+        assert runs.draws is not None
+        draws = runs.draws[number]
+        count = min(self.program.chunk, int(self._limit[lane]) - since)
+        skipped = min(max(draws.first - since, 0), count)
+        if self._orders.noise is not None:
+            tile, place = divmod(lane, self.program.lanes)
+            self._orders.noise[tile, skipped:count, place] = draws.sampled(count - skipped)
         else:
             steps, schedule = draws.explored(count - skipped)
-            self._give(orders, at, steps + skipped, schedule)
+            self._give(np.full(len(steps), lane), steps + skipped, schedule)
 
-    @staticmethod
-    def _give(
-        orders: Orders, at: tuple[int, int], steps: Any, schedule: Schedule, since: int = 0
-    ) -> None:
-        """Give a lane the actions of a schedule from number `since` on, in these steps."""
-        tile, lane = at
-        now = slice(since, since + (steps.stop if isinstance(steps, slice) else len(steps)))
-        orders.given[tile, steps, lane] = schedule.actions[now]
-        orders.is_given[tile, steps, lane] = True
-        if schedule.words is not None:
-            orders.words[tile, steps, lane] = schedule.words[now]
-            orders.ranked[tile, steps, lane] = True
-        elif orders.ranked is not None:
-            orders.ranked[tile, steps, lane] = False
-
-
-def _by_lane(values: Any) -> Array:
-    """Turn [tiles, steps, lanes] round to [lanes of the group, steps]."""
-    array = np.asarray(values)
-    return array.transpose(0, 2, 1).reshape(-1, array.shape[1])
+    def _give(self, lanes: Numbers, steps: Numbers, schedule: Schedule) -> None:
+        """Give actions to lanes, each in one of the next steps."""
+        orders = self._orders
+        tile, place = np.divmod(lanes, self.program.lanes)
+        at = (tile, steps, place)
+        orders.given[at] = schedule.actions
+        orders.is_given[at] = True
+        if orders.ranked is not None:
+            orders.ranked[at] = schedule.words is not None
+            if schedule.words is not None:
+                orders.words[at] = schedule.words

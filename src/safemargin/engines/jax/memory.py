@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from safemargin.engines.jax.program import Program
@@ -20,9 +17,9 @@ SHARE = 0.7
 """At most this share of the free memory is planned for."""
 
 
-def groups_that_fit(program: Program, devices: Sequence[Any]) -> int:
-    """Return the number of groups for each device; at least one."""
-    first = devices[0]
+def groups_that_fit(program: Program) -> int:
+    """Return the number of groups that the devices have room for; at least one."""
+    first = program.devices[0]
     most = MOST.get(first.platform, MOST_ON_ACCELERATORS)
     known = first.memory_stats() if first.platform != "cpu" else None
     if not known or "bytes_limit" not in known:
@@ -32,11 +29,12 @@ def groups_that_fit(program: Program, devices: Sequence[Any]) -> int:
 
 
 def group_bytes(program: Program) -> int:
-    """Return the bytes of the lanes of a group, and of what a call returns."""
+    """Return the bytes of the lanes of a group on one device, and of what a call returns."""
     jax = program.jax
     key = jax.ShapeDtypeStruct((program.tiles, program.lanes, 2), "uint32")
     start = jax.eval_shape(program.starts, key)
-    return sum(
+    every = sum(
         int(np.prod(leaf.shape)) * getattr(leaf.dtype, "itemsize", 8)
         for leaf in jax.tree.leaves(start)
     )
+    return every // len(program.devices)

@@ -8,17 +8,18 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from safemargin.engines.base import MomentTask
-from safemargin.engines.jax.draws import Schedule
-from safemargin.engines.jax.group import Group, Run
+from safemargin.engines.jax.draws import Schedule, Schedules
+from safemargin.engines.jax.group import Group
 from safemargin.engines.jax.parts import Parts
-from safemargin.engines.jax.pool import Bank, Pool
+from safemargin.engines.jax.pool import Pool
 from safemargin.engines.jax.program import ENDED
+from safemargin.engines.jax.runs import Bank, Finished, Runs, Taken
 from safemargin.engines.jax.trials import MomentTrials
 from safemargin.environments.functional.keys import key_of_seed
 
 
-def measured(parts: Parts, pool: Pool, tasks: Iterable[MomentTask]) -> Iterator[MomentTrials]:
-    """Yield the trials of each moment once they are complete."""
+def measured(parts: Parts, pool: Pool, tasks: Iterable[MomentTask]) -> Iterator[list[MomentTrials]]:
+    """Yield the trials of moments once they are complete, those together that were so together."""
     left, more = iter(tasks), True
     replays: _Replays | None = None
     while more or replays is not None or pool.busy:
@@ -29,16 +30,18 @@ def measured(parts: Parts, pool: Pool, tasks: Iterable[MomentTask]) -> Iterator[
             replays = _Replays(parts, pool, some) if some else None
         if replays is not None:
             replays.launch()
-        for run in pool.turn():
-            run.finished(run)
-            trials: MomentTrials = run.owner
+        done = []
+        for runs in pool.turn():
+            trials: MomentTrials = runs.owner
             if trials.complete:
-                yield trials
-            else:
-                pool.add(trials.bank, trials.next_runs())
+                done.append(trials)
+            elif not trials.waiting:
+                pool.add(trials.next_runs())
+        if done:
+            yield done
         if replays is not None and replays.land():
             for trials in replays.trials():
-                pool.add(trials.bank, trials.next_runs())
+                pool.add(trials.next_runs())
             replays = None
 
 
@@ -52,23 +55,25 @@ class _Replays:
     def _begin(self) -> None:
         self._group: Group = self._pool.one_more()
         self._bank = self._pool.starts([task.episode.seed for task in self._tasks])
-        self._group.begin([self._run(slot, task) for slot, task in enumerate(self._tasks)])
+        runs = Runs(
+            bank=self._bank,
+            slots=np.arange(len(self._tasks), dtype=np.int32),
+            limits=np.array([task.moment.step for task in self._tasks]),
+            finished=self._refuse_ends,
+            keys=np.stack([key_of_seed(task.episode.seed) for task in self._tasks]),
+            schedule=Schedules.of([Schedule(self._actions(task)) for task in self._tasks]),
+            taken=self._compare,
+        )
+        self._group.begin(runs, np.arange(len(runs)))
 
-    def _run(self, slot: int, task: MomentTask) -> Run:
-        until = task.moment.step
-        actions = task.episode.actions[:until]
-        given = actions.astype(np.int32) if self._parts.program.discrete else actions
-
-        def finished(run: Run) -> None:
-            self._compare(task, run)
-
-        key = key_of_seed(task.episode.seed)
-        return Run(slot, until, key, Schedule(given), finished, keep=True)
+    def _actions(self, task: MomentTask) -> np.ndarray:
+        actions = task.episode.actions[: task.moment.step]
+        return actions.astype(np.int32) if self._parts.program.discrete else actions
 
     def launch(self) -> None:
         """Begin a call."""
         try:
-            self._group.launch(self._bank.on(self._parts.program, self._group.device))
+            self._group.launch(self._bank.on(self._parts.program))
         except RuntimeError as error:
             self._smaller(error)
 
@@ -77,12 +82,11 @@ class _Replays:
         if self._group.flying is None:
             return False
         try:
-            runs = self._group.land()
+            landed = self._group.land()
         except RuntimeError as error:
             self._smaller(error)
             return False
-        for run in runs:
-            run.finished(run)
+        landed.deliver()
         return not self._group.busy
 
     def trials(self) -> Iterator[MomentTrials]:
@@ -101,13 +105,21 @@ class _Replays:
         self._pool.halve(error)
         self._begin()
 
-    def _compare(self, task: MomentTask, run: Run) -> None:
-        """Raise EnvironmentFault unless a replay gave what was recorded."""
-        episode, until = task.episode, task.moment.step
-        if until == 0:
-            return
-        rewards, scores, _ = run.all_kept()
-        same = rewards == episode.rewards[: len(rewards)]
-        same &= (scores == episode.scores[: len(scores)]).reshape(len(scores), -1).all(axis=1)
-        if not same.all() or run.steps < until or run.code & ENDED:
-            raise self._parts.diverged(episode, int(np.argmin(same)))
+    def _compare(self, taken: Taken) -> None:
+        """Raise EnvironmentFault unless the steps of replays gave what was recorded."""
+        for row, number in enumerate(taken.numbers.tolist()):
+            episode, since = self._tasks[number].episode, int(taken.since[row])
+            count = int(taken.count[row])
+            now = slice(since, since + count)
+            same = taken.rewards[row, :count] == episode.rewards[now]
+            scores = taken.scores[row, :count] == episode.scores[now]
+            same &= scores.all(axis=tuple(range(1, scores.ndim)))
+            if not same.all():
+                raise self._parts.diverged(episode, since + int(np.argmin(same)))
+
+    def _refuse_ends(self, over: Finished) -> None:
+        """Raise EnvironmentFault if the episode of a replay ended before its moment."""
+        for row, number in enumerate(over.numbers.tolist()):
+            task, steps = self._tasks[number], int(over.steps[row])
+            if steps < task.moment.step or over.codes[row] & ENDED:
+                raise self._parts.diverged(task.episode, steps)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.records import Episode
+from safemargin.core.records import Episode, Floats
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import Randomness
 from safemargin.criticality.signals import Signal
 from safemargin.engines.base import Job
-from safemargin.engines.jax.group import Run
 from safemargin.engines.jax.program import (
     BAD_OBSERVATION,
     BAD_REWARD,
@@ -47,36 +47,47 @@ class Parts:
         steps = np.arange(self.settings.horizon)
         self._discounts = self.settings.gamma ** (steps if self.signal.discounted else 0 * steps)
 
-    def return_of(self, rewards: npt.NDArray[np.floating], code: int) -> float:
-        """Return Σ γ^k r_k of at most a horizon, or another signal, exactly rounded.
+    def returns_of(
+        self,
+        rewards: npt.NDArray[np.floating],  # [runs, steps or more]
+        steps: npt.NDArray[np.integer],  # [runs]
+        codes: npt.NDArray[np.uint8],  # [runs]
+    ) -> Floats:  # [runs]
+        """Return Σ γ^k r_k of at most a horizon, or another signal, of runs, exactly rounded.
 
-        `code` says what its last step was like.
+        `codes` say what their last steps were like.
         """
         kind = self.signal.written.kind
         if kind == "termination":
-            return float(len(rewards))
+            return steps.astype(np.float64)
         if kind == "failure":
-            return -1.0 if code & TERMINATED else 0.0
-        counted = rewards.astype(np.float64) * self._discounts[: len(rewards)]
-        return math.fsum(counted[counted != 0].tolist())
+            return np.where(codes & TERMINATED, -1.0, 0.0)
+        row, step = np.nonzero(rewards)
+        within = step < steps[row]
+        row, step = row[within], step[within]
+        counted = (rewards[row, step].astype(np.float64) * self._discounts[step]).tolist()
+        ends = np.searchsorted(row, np.arange(len(rewards) + 1)).tolist()
+        return np.array([math.fsum(counted[a:b]) for a, b in itertools.pairwise(ends)])
 
     def recorded_return(self, episode: Episode, step: int) -> float:
         """Return what the recorded episode returned from a step on."""
         until = step + self.settings.horizon
         ended = TERMINATED if episode.terminated and until >= episode.steps else 0
-        return self.return_of(episode.rewards[step:until], ended)
+        rewards = episode.rewards[np.newaxis, step:until]
+        steps, codes = np.array([rewards.shape[1]]), np.array([ended], np.uint8)
+        return float(self.returns_of(rewards, steps, codes)[0])
 
-    def check(self, run: Run, what: str) -> None:
+    def check(self, code: int, what: str) -> None:
         """Raise an error if something in a run was not a number."""
         where = f"{self.name}: {{}} in {what} {{}}"
-        if run.code & BAD_OBSERVATION:
+        if code & BAD_OBSERVATION:
             raise EnvironmentFault(where.format("the observation", "contains NaN"))
-        if run.code & BAD_SCORES:
+        if code & BAD_SCORES:
             raise PolicyFault(
                 f"policy {self.job.policy.description}: scores must be finite numbers, and some "
                 f"in {what} are not"
             )
-        if run.code & BAD_REWARD:
+        if code & BAD_REWARD:
             raise EnvironmentFault(
                 where.format("the reward", "is NaN or infinite, not a finite number")
             )

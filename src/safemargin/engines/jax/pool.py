@@ -1,36 +1,21 @@
-"""The groups of lanes on all devices: they take runs from a queue, and are always kept busy."""
+"""The groups of lanes: they take runs from a queue, and are always kept busy."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from safemargin.engines.jax.group import Group, Run
-from safemargin.engines.jax.program import Program, Start
+from safemargin.engines.jax.group import Group, Numbers
+from safemargin.engines.jax.program import Program
+from safemargin.engines.jax.runs import Bank, Runs
 from safemargin.environments.functional.keys import key_of_seed
 from safemargin.errors import EngineFault
 
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
 """What the messages of XLA say then."""
-
-
-@dataclass(eq=False)
-class Bank:
-    """Places where lanes can begin, on every device that asked for them."""
-
-    start: Start
-    _copies: dict[Any, Start] = field(default_factory=dict)
-
-    def on(self, program: Program, device: Any) -> Start:
-        """Return it as arrays of a device."""
-        if device not in self._copies:
-            self._copies[device] = program.jax.device_put(self.start, device)
-        return self._copies[device]
 
 
 class Clock:
@@ -46,45 +31,31 @@ class Clock:
 
 
 class Pool:
-    """Runs lanes on devices; the number of groups changes no result."""
+    """Runs lanes; the number of groups changes no result."""
 
-    def __init__(self, program: Program, devices: Sequence[Any], groups: int) -> None:
+    def __init__(self, program: Program, groups: int) -> None:
         self.program = program
-        self._params = {
-            device: program.jax.device_put(program.policy.params, device) for device in devices
-        }
-        self._idle = deque(
-            Group(program, device, params)
-            for _ in range(groups)
-            for device, params in self._params.items()
-        )
-        self._flying: deque[tuple[Group, Bank]] = deque()
-        self._waiting: deque[tuple[Bank, Run]] = deque()
+        self._params = program.jax.device_put(program.policy.params, program.whole)
+        self._idle = deque(self.one_more() for _ in range(groups))
+        self._flying: deque[Group] = deque()
+        self._waiting: deque[tuple[Runs, Numbers]] = deque()
         self._banks: dict[Group, Bank] = {}
-        """The banks of groups that have something to do."""
-        self._origin: dict[int, Bank] = {}
-        """The bank that each run under way began in, by its id."""
+        """Where the lanes of groups began last."""
+        self.waiting = 0
+        """The number of runs that no lane has taken yet."""
         self.halved = 0
         """How often there was too little memory."""
 
     @property
-    def lanes(self) -> int:
-        """How many runs fit into all groups."""
-        return (len(self._idle) + len(self._flying)) * self.program.size
-
-    @property
-    def waiting(self) -> int:
-        """The number of runs that no lane has taken yet."""
-        return len(self._waiting)
-
-    @property
     def busy(self) -> bool:
         """Whether anything is left to do."""
-        return bool(self._waiting or self._flying or self._origin)
+        return bool(self.waiting or self._flying or any(group.busy for group in self._idle))
 
-    def add(self, bank: Bank, runs: Iterable[Run]) -> None:
-        """Queue runs that begin in this bank."""
-        self._waiting.extend((bank, run) for run in runs)
+    def add(self, runs: Runs) -> None:
+        """Queue the runs of a batch."""
+        if len(runs):
+            self._waiting.append((runs, np.arange(len(runs))))
+            self.waiting += len(runs)
 
     def starts(self, seeds: Sequence[int]) -> Bank:
         """Return the first states of episodes reset with these seeds, in this order."""
@@ -94,61 +65,61 @@ class Pool:
         return Bank(program.starts(keys.reshape(program.tiles, program.lanes, 2)))
 
     def one_more(self) -> Group:
-        """Return a group of its own, for replays, on the first device."""
-        device, params = next(iter(self._params.items()))
-        return Group(self.program, device, params)
+        """Return a group of its own, for replays."""
+        return Group(self.program, self._params)
 
-    def turn(self) -> list[Run]:
-        """Start what can be started, wait for one call, and return the runs that it finished."""
+    def turn(self) -> list[Runs]:
+        """Start what can be started and wait for one call; return batches of which runs ended."""
         for _ in range(len(self._idle)):
             group = self._idle.popleft()
             if not self._launch(group):
                 self._idle.append(group)
         if not self._flying:
             return []
-        group, _ = self._flying.popleft()
+        group = self._flying.popleft()
         try:
-            runs = group.land()
+            landed = group.land()
         except RuntimeError as error:
             self.halve(error, group)
             return []
         self._idle.append(group)
-        for run in runs:
-            del self._origin[id(run)]
-        return runs
+        return landed.deliver()
 
     def _launch(self, group: Group) -> bool:
         """Fill a group and begin a call; False where it has nothing to do."""
-        bank = self._fill(group)
-        if bank is None or not group.busy:
+        self._fill(group)
+        if not group.busy:
             return False
         try:
-            group.launch(bank.on(self.program, group.device))
+            group.launch(self._banks[group].on(self.program))
         except RuntimeError as error:
             self.halve(error, group)
             return True
-        self._banks[group] = bank
-        self._flying.append((group, bank))
+        self._flying.append(group)
         return True
 
-    def _fill(self, group: Group) -> Bank | None:
+    def _fill(self, group: Group) -> None:
         """Give waiting runs to a group's free lanes, as far as they begin in one bank."""
-        if not self._waiting or not group.free:
-            return self._banks.get(group)
-        bank = self._waiting[0][0]
-        runs: list[Run] = []
-        while self._waiting and len(runs) < len(group.free) and self._waiting[0][0] is bank:
-            run = self._waiting.popleft()[1]
-            self._origin[id(run)] = bank
-            runs.append(run)
-        group.begin(runs)
-        return bank
+        free = group.free
+        while self._waiting and free and self._may_begin(group):
+            runs, numbers = self._waiting.popleft()
+            if len(numbers) > free:
+                self._waiting.appendleft((runs, numbers[free:]))
+            group.begin(runs, numbers[:free])
+            taken = min(len(numbers), free)
+            free -= taken
+            self.waiting -= taken
+            self._banks[group] = runs.bank
+
+    def _may_begin(self, group: Group) -> bool:
+        """Whether the first runs that wait begin in the bank of those that begin there now."""
+        return not group.beginning or self._banks[group] is self._waiting[0][0].bank
 
     def halve(self, error: Exception, failed: Group | None = None) -> None:
         """Go on with half of the groups if memory was too small; the runs start anew."""
         if not any(text in str(error) for text in OUT_OF_MEMORY):
             raise error
-        others = [*self._idle, *(each for each, _ in self._flying)]
+        others = [*self._idle, *self._flying]
         if len(others) + (failed is not None) < 2:
             raise EngineFault(
                 f"the device has too little memory for {self.program.size} lanes of "
@@ -157,8 +128,9 @@ class Pool:
         self.halved += 1
         dropped = set(others[(len(others) + 1) // 2 :]) | ({failed} if failed else set())
         self._idle = deque(each for each in self._idle if each not in dropped)
-        self._flying = deque(each for each in self._flying if each[0] not in dropped)
-        for each in dropped:
-            self._banks.pop(each, None)
-            for run in each.abandon():
-                self._waiting.appendleft((self._origin.pop(id(run)), run))
+        self._flying = deque(each for each in self._flying if each not in dropped)
+        for group in dropped:
+            self._banks.pop(group, None)
+            for runs, numbers in group.abandon():
+                self._waiting.appendleft((runs, numbers))
+                self.waiting += len(numbers)

@@ -7,6 +7,7 @@ are computed in tiles of one fixed size, so that they do not depend on how many 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -73,24 +74,38 @@ class Orders(NamedTuple):
 class Outcome(NamedTuple):
     """What happened in one call."""
 
-    rewards: Any  # [tiles, steps, lanes]
-    codes: Any  # [tiles, steps, lanes] the bits above; 0 for lanes that stood still
+    rewards: Any  # [tiles, lanes, steps]
+    taken: Any  # [tiles, lanes] how many steps each lane took
+    codes: Any  # [tiles, lanes] the bits above of all these steps
     first_scores: Any  # [tiles, lanes, …]
     scores: Any  # [tiles, steps, lanes, …]
     actions: Any  # [tiles, steps, lanes, …]
 
 
 class Program:
-    """Compiles what a study does."""
+    """Compiles what a study does; each of several devices computes its share of the tiles."""
 
     def __init__(
-        self, functional: FunctionalEnvironment, policy: JaxPolicy, settings: Settings, kind: str
+        self,
+        functional: FunctionalEnvironment,
+        policy: JaxPolicy,
+        settings: Settings,
+        devices: Sequence[Any],
     ) -> None:
         jax = self.jax = load_jax("engine 'jax'")
         self.functional, self.policy, self.settings = functional, policy, settings
         self.space = functional.action_space
         self.discrete = isinstance(self.space, gym.spaces.Discrete)
-        self.tiles, self.lanes = TILES_IN_GROUP.get(kind, 1), tile()
+        self.devices = devices
+        mesh = jax.sharding.Mesh(np.array(devices), ("devices",))
+        by_tile = jax.sharding.PartitionSpec("devices")
+        everywhere = jax.sharding.PartitionSpec()
+        self.split = jax.sharding.NamedSharding(mesh, by_tile)
+        """Where arrays [tiles, …] are: each device has some of the tiles."""
+        self.whole = jax.sharding.NamedSharding(mesh, everywhere)
+        """Where arrays are that each device has a copy of."""
+        self.tiles = TILES_IN_GROUP.get(devices[0].platform, 1) * len(devices)
+        self.lanes = tile()
         calls = -(-settings.horizon // CHUNK)
         self.chunk = -(-settings.horizon // calls)
         key = jax.ShapeDtypeStruct((2,), "uint32")
@@ -99,7 +114,14 @@ class Program:
         self.masked = jax.eval_shape(functional.legal, state) is not None
         self.sampled = settings.action_choice == "sampled"
         self.starts = SharedProgram(self._starts)
-        self.advance = SharedProgram(self._advance)
+        on_each = jax.shard_map(
+            self._advance,
+            mesh=mesh,
+            in_specs=(everywhere, by_tile, everywhere, by_tile),
+            out_specs=by_tile,
+            check_vma=False,
+        )
+        self.advance = SharedProgram(self._advance if len(devices) == 1 else on_each)
         self.legal = SharedProgram(jax.vmap(jax.vmap(functional.legal)))
 
     @property
@@ -123,6 +145,11 @@ class Program:
             words=np.zeros((*steps, 2), np.uint32) if self.masked else None,
             noise=np.zeros((*steps, width), np.float32) if self.sampled else None,
         )
+
+    def still(self, bank: Start) -> Lanes:
+        """Return lanes that do nothing yet."""
+        put = self.jax.device_put
+        return Lanes(*put((bank, np.zeros((self.tiles, self.lanes), bool)), self.split))
 
     # -- what is compiled ----------------------------------------------------------------------
 
@@ -162,21 +189,25 @@ class Program:
         jax, jnp = self.jax, self.jax.numpy
         at = self._where(orders.take, jax.tree.map(lambda leaf: leaf[orders.slot], bank), lanes.at)
         begun = Lanes(at, lanes.alive | orders.take)
+        nothing = jnp.zeros(len(orders.take), "int32"), jnp.zeros(len(orders.take), "uint8")
 
-        def step(carry: tuple[Lanes, Any], now: Orders) -> tuple[tuple[Lanes, Any], Any]:
-            here, number = carry
-            after, seen = self._step(params, here, orders, now, number)
-            return (after, number + 1), seen
+        def step(carry: tuple[Lanes, Any, Any, Any], now: Orders) -> tuple[Any, Any]:
+            here, number, taken, codes = carry
+            after, active, code, seen = self._step(params, here, orders, now, number)
+            return (after, number + 1, taken + active, codes | code), seen
 
         every = orders._replace(take=None, slot=None, key=None, budget=None)
-        (after, _), seen = jax.lax.scan(step, (begun, jnp.int32(0)), every)
-        rewards, codes, scores, actions = seen
-        return after, Outcome(rewards, codes, scores[0], scores, actions)
+        (after, _, taken, codes), seen = jax.lax.scan(step, (begun, jnp.int32(0), *nothing), every)
+        rewards, scores, actions = seen
+        return after, Outcome(rewards.T, taken, codes, scores[0], scores, actions)
 
     def _step(
         self, params: Any, lanes: Lanes, orders: Orders, now: Orders, number: Any
-    ) -> tuple[Lanes, Any]:
-        """Take one step in every lane of a tile that has not ended and may still run."""
+    ) -> tuple[Lanes, Any, Any, Any]:
+        """Take one step in every lane of a tile that has not ended and may still run.
+
+        Return where lanes are then, which of them took it, the bits above, and what is seen.
+        """
         jax, jnp = self.jax, self.jax.numpy
         barrier = jax.lax.optimization_barrier
         at = lanes.at
@@ -200,13 +231,9 @@ class Program:
         )
         after = Start(state, observation, memory, at.steps + 1)
         ended = terminated | truncated
-        seen = (
-            jnp.where(active, reward, 0),
-            jnp.where(active, code, 0).astype("uint8"),
-            scores,
-            action,
-        )
-        return Lanes(self._where(active, after, at), lanes.alive & ~(active & ended)), seen
+        code = jnp.where(active, code, 0).astype("uint8")
+        here = Lanes(self._where(active, after, at), lanes.alive & ~(active & ended))
+        return here, active, code, (jnp.where(active, reward, 0), scores, action)
 
     def _action(self, state: Any, scores: Any, now: Orders) -> Any:
         """Return the given action, or else the policy's."""

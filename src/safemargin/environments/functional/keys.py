@@ -17,7 +17,8 @@ def key_of_seed(seed: int) -> Words:
 
 def key_of_stream(generator: np.random.Generator) -> Words:
     """Return the key of a trial, from its stream, [2]."""
-    return generator.integers(2**32, size=2, dtype=np.uint32)
+    number = generator.bit_generator.random_raw()
+    return np.array([number & 0xFFFFFFFF, number >> 32], dtype=np.uint32)
 
 
 def key_of_start(jax: Any, key: Any) -> Any:

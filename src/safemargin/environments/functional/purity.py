@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.jax_library import load_jax
+from safemargin.core.jax_library import load_jax, on_processor
 from safemargin.core.seeding import Purpose, stream
 from safemargin.environments.functional.keys import key_of_step, key_of_stream
 from safemargin.environments.functional.programs import Programs
@@ -52,7 +52,13 @@ def check_pure(functional: FunctionalEnvironment, seed: int) -> str:
             f"{name}: step is not a pure function: what it does depends on how often it was "
             "called, or on something else outside it; keep all that changes in the state"
         )
-    trial = _Trial(functional, seed)
+    with on_processor():
+        return _check_steps(functional, _Trial(functional, seed))
+
+
+def _check_steps(functional: FunctionalEnvironment, trial: _Trial) -> str:
+    """Take steps twice, and return what was proven."""
+    name = functional.name
     first = list(trial.steps())
     for number, (step, again) in enumerate(zip(first, trial.steps(), strict=True)):
         if _bytes(step) != _bytes(again):

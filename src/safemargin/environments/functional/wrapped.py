@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from safemargin.core.jax_library import load_jax
+from safemargin.core.jax_library import load_jax, on_processor
 from safemargin.environments.functional.keys import StepKeys, key_of_seed
 from safemargin.environments.functional.programs import Programs
 from safemargin.environments.functional.protocol import FunctionalEnvironment
@@ -20,7 +20,7 @@ register_state(StepKeys, save=StepKeys.save, restore=StepKeys.restore, reseed=St
 
 
 class FunctionalGym(gym.Env[Any, Any]):
-    """Steps a functional environment; its state is in plain arrays, which a snapshot copies."""
+    """Steps a functional environment on the processor; a snapshot copies the state's arrays."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012 — Gymnasium's
     render_mode = "rgb_array"
@@ -49,33 +49,36 @@ class FunctionalGym(gym.Env[Any, Any]):
         if seed is None:
             seed = int(self.np_random.integers(2**31 - 1))
         key = key_of_seed(seed)
-        state, observation = self._programs.reset(key)
-        self._keep(state)
-        self._steps = 0
         if self._keys is not None:
             self._keys.restore([key, 0])
-        return self._plain(observation), self._info(state)
+        self._steps = 0
+        with on_processor():
+            state, observation = self._programs.reset(key)
+            self._keep(state)
+            return self._plain(observation), self._info(state)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         key = np.zeros(2, np.uint32) if self._keys is None else self._keys.key
         given = np.int32(action) if isinstance(self.action_space, gym.spaces.Discrete) else action
-        state, observation, reward, terminated, truncated = self._programs.step(
-            self.state, given, key, np.int32(self._steps)
-        )
-        self._keep(state)
-        self._steps += 1
-        if self._keys is not None:
-            self._keys.drawn += 1
-        return (
-            self._plain(observation),
-            float(np.float32(reward)),
-            bool(terminated),
-            bool(truncated),
-            self._info(state),
-        )
+        with on_processor():
+            state, observation, reward, terminated, truncated = self._programs.step(
+                self.state, given, key, np.int32(self._steps)
+            )
+            self._keep(state)
+            self._steps += 1
+            if self._keys is not None:
+                self._keys.drawn += 1
+            return (
+                self._plain(observation),
+                float(np.float32(reward)),
+                bool(terminated),
+                bool(truncated),
+                self._info(state),
+            )
 
     def render(self) -> Any:
-        return self.functional.render(self.state)
+        with on_processor():
+            return self.functional.render(self.state)
 
     @property
     def state(self) -> Any:

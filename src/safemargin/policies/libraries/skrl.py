@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -28,7 +29,10 @@ class SkrlPolicy(BatchedPolicy):
 
     DQN, DDQN              q
     PPO, A2C, TRPO, …      logits for Discrete actions, gaussian for Box actions
-    SAC, TD3, DDPG         actions   (the mean action)
+    TD3, DDPG, …           actions
+    SAC                    gaussian  (greedily: its mean action, as skrl evaluates it)
+
+    Model and preprocessor are copied: training the agent further changes nothing here.
     """
 
     def __init__(
@@ -44,18 +48,23 @@ class SkrlPolicy(BatchedPolicy):
         self.fixed_batch = checked_fixed_batch(fixed_batch)
         role = "policy" if agent.models.get("policy") is not None else "q_network"
         self.model, self.role = agent.models.get(role), role
-        if self.model is None or "RNN" in type(agent).__name__:
+        if self.model is None:
             raise InvalidInput(
                 f"policy {self.description}: expected an agent with a model called 'policy' or "
-                "'q_network' and without memory; export it to ONNX"
+                "'q_network'; export it to ONNX"
             )
-        self.model = self.model.to("cpu").eval()
+        if "rnn" in self.model.get_specification():
+            raise InvalidInput(
+                f"policy {self.description}: recurrent models of skrl are not supported; export it "
+                "to ONNX with its memory as an input and an output"
+            )
+        self.model = _copied(self.model).to("cpu").eval()
         self.preprocessor = agent.checkpoint_modules.get("observation_preprocessor")
         self.kind = self._kind()
         same_kind(self.kind, kind, self.description)
         parts = [module_identity(self.model), self.kind]
         if self.preprocessor is not None:
-            self.preprocessor = self.preprocessor.to("cpu").eval()
+            self.preprocessor = copy.deepcopy(self.preprocessor).to("cpu").eval()
             parts.append(module_identity(self.preprocessor))
         self.identity = identity or weights_identity(parts, {})
 
@@ -91,6 +100,22 @@ class SkrlPolicy(BatchedPolicy):
                 deviation = more["log_std"].expand_as(mean)
                 return torch.stack([mean, deviation], dim=1).numpy(), None
             return found.reshape(len(found), -1).numpy(), None
+
+
+def _copied(model: Any) -> Any:
+    """Copy a model without the distribution of its last batch, whose tensors cannot be copied."""
+    held = {
+        name: value
+        for name, value in vars(model).items()
+        if isinstance(value, torch.distributions.Distribution)
+    }
+    try:
+        for name in held:
+            setattr(model, name, None)
+        return copy.deepcopy(model)
+    finally:
+        for name, value in held.items():
+            setattr(model, name, value)
 
 
 def is_skrl(value: Any) -> bool:

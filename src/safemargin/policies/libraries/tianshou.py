@@ -5,13 +5,14 @@ Such a file is a pickle, which can run any code: load only files whose origin yo
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from safemargin.errors import InvalidInput, MissingExtra, errors_as
+from safemargin.errors import InvalidInput, MissingExtra, PolicyFault, errors_as
 from safemargin.policies.base import Memory, Observations, ScoreKind
 from safemargin.policies.batching import BatchedPolicy, checked_fixed_batch
 from safemargin.policies.checks import same_kind
@@ -20,7 +21,9 @@ try:
     import torch
     from tianshou.algorithm.algorithm_base import Algorithm, Policy
     from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
+    from tianshou.algorithm.modelfree.redq import REDQPolicy
     from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+    from tianshou.algorithm.modelfree.sac import SACPolicy
     from tianshou.data import Batch
 except ImportError as error:
     raise MissingExtra("a Tianshou policy", extra="tianshou") from error
@@ -33,7 +36,10 @@ class TianshouPolicy(BatchedPolicy):
 
     DQN, C51, QR-DQN, …   q         (expected over atoms or quantiles)
     PPO, A2C, …           logits for Discrete actions, gaussian for Box actions
-    SAC, TD3, DDPG, …     actions   (as it acts when it is evaluated)
+    SAC, TD3, DDPG, …     actions   (its deterministic ones)
+
+    The policy is copied: training it further changes nothing here. It acts as Tianshou evaluates
+    it: greedily, unless it was built with `eps_inference` or without `deterministic_eval`.
     """
 
     def __init__(
@@ -47,10 +53,14 @@ class TianshouPolicy(BatchedPolicy):
     ) -> None:
         policy = policy.policy if isinstance(policy, Algorithm) else policy
         self.description = description or f"{type(policy).__name__} of Tianshou"
-        self.policy: Any = policy.to("cpu").eval()
+        self.policy: Any = copy.deepcopy(policy).to("cpu").eval()
         self.fixed_batch = checked_fixed_batch(fixed_batch)
         self.kind = self._kind()
         same_kind(self.kind, kind, self.description)
+        if self.kind in ("logits", "gaussian") and not getattr(policy, "deterministic_eval", True):
+            self.usual_choice = "sampled"
+        if self.kind == "q" and policy.eps_inference > 0:
+            self.usual_choice, self.usual_epsilon = "epsilon-greedy", float(policy.eps_inference)
         space = policy.action_space
         scaling = f"{policy.action_scaling} {policy.action_bound_method} {space}"
         self.identity = identity or f"{module_identity(self.policy)}"
@@ -85,15 +95,29 @@ class TianshouPolicy(BatchedPolicy):
                     "export it to ONNX with its memory as an input and an output"
                 )
             if self.kind == "q":
-                return self.policy.compute_q_value(found.logits, None).cpu().numpy(), None
+                return self._values(found), None
             if self.kind == "logits":
                 return gaussian_or_logits(found.dist).numpy(), None
             if self.kind == "gaussian":
                 return self._in_space(gaussian_or_logits(found.dist).numpy()), None
             acts = found.dist.mode if _has_mode(found) else found.act
             if _squashes(self.policy):
-                acts = found.act
+                acts = torch.tanh(acts)
             return self.policy.map_action(acts.cpu().numpy()).reshape(len(acts), -1), None
+
+    def _values(self, found: Any) -> Any:
+        """Return the Q values by which the policy chose its action."""
+        if "fractions" in found:  # FQF's quantiles weigh differently
+            taus = found.fractions.taus
+            values = ((taus[:, 1:] - taus[:, :-1]).unsqueeze(1) * found.logits).sum(2)
+        else:
+            values = self.policy.compute_q_value(found.logits, None)
+        if not np.array_equal(values.argmax(dim=1).cpu().numpy(), found.act):
+            raise PolicyFault(
+                f"policy {self.description}: does not take the action of the greatest Q value, so "
+                "that it would be another agent here; export what it acts by to ONNX"
+            )
+        return values.cpu().numpy()
 
     def _in_space(self, scores: Any) -> Any:
         """Map the Gaussian over [−1, 1] to the environment's actions, where the policy does so."""
@@ -135,7 +159,7 @@ def load_tianshou(text: str, **options: Any) -> TianshouPolicy:
 
 def _squashes(policy: Any) -> bool:
     """Whether a policy squashes its own Gaussian, as SAC does."""
-    return type(policy).__name__ in ("SACPolicy", "REDQPolicy")
+    return isinstance(policy, SACPolicy | REDQPolicy)
 
 
 def _has_mode(found: Any) -> bool:

@@ -42,10 +42,15 @@ class TorchrlPolicy(BatchedPolicy):
         self.module = copy.deepcopy(module).to("cpu").eval()
         self.fixed_batch = checked_fixed_batch(fixed_batch)
         self.keys = [key for key in module.in_keys if isinstance(key, str)]
-        if any("recurrent" in key or key == "hidden" for key in self.keys):
+        if any("recurrent" in key or key in ("hidden", "is_init") for key in self.keys):
             raise InvalidInput(
                 f"policy {self.description}: recurrent modules of TorchRL are not supported; "
                 "export it to ONNX with its memory as an input and an output"
+            )
+        if len(self.keys) < len(module.in_keys) or not self.keys:
+            raise InvalidInput(
+                f"policy {self.description}: expected in_keys that are names of observations, got "
+                f"{module.in_keys}; export it to ONNX"
             )
         self.kind = self._kind()
         same_kind(self.kind, kind, self.description)
