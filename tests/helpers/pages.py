@@ -71,10 +71,9 @@ TINY = "--natural 3 --spread 0 --n 1 --gamma 0.5 --max-episode-steps 60 --worker
 """How a study is collected in a world that takes its time."""
 SMALLER = {
     "natural=500, spread=500": "natural=44, spread=8, workers=1",
-    "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10, "
-    "max_episode_steps=150)",
-    "--natural 200 --spread 100": QUICK,
-    "--natural 100 --spread 100": QUICK,
+    "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)",
+    "--natural 200 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
+    "--natural 100 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
     '"runs/cartpole"': '"runs/anew"',
     'device="cpu")': 'device="cpu", n_steps=128, n_epochs=1)',
     "total_timesteps=30_000": "total_timesteps=128",

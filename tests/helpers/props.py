@@ -18,9 +18,7 @@ from helpers.rl_zoo import write_run
 from helpers.small_policies import sb3_model, write_careful_driver
 from safemargin.cli import main
 
-QUICK = (
-    "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 --max-episode-steps 150 --workers 1"
-)
+QUICK = "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10 --workers 1"
 """How a study is collected where a page would take the defaults."""
 SECOND_CHECKPOINT = """
 import numpy as np
