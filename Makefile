@@ -47,7 +47,7 @@ adapter-%: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-adapters/$*
 	$(VENV)-adapters/$*/bin/python -m pip install --quiet torch==2.13.0
 	$(VENV)-adapters/$*/bin/python -m pip install --quiet --editable ".[atari,$*]" \
-		hypothesis onnx pytest $(if $(filter rl-zoo,$*),rl_zoo3)
+		hypothesis onnx pytest $(if $(filter rl-zoo,$*),rl_zoo3 mujoco imageio minigrid)
 	mkdir -p build
 	SAFEMARGIN_MATRIX=$(MATRIX) $(VENV)-adapters/$*/bin/python -m pytest \
 		tests/adapters/test_$(subst -,_,$*).py
