@@ -7,7 +7,7 @@ STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
 EXTRAS = atari,jax,methods,minari,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
 
-.PHONY: demo test test-slow test-adapters docs dist try-dist extras lock bench bench-quick reproduce lint format clean
+.PHONY: demo test test-slow test-adapters docs links dist try-dist extras lock bench bench-quick reproduce lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,15 +47,20 @@ adapter-%: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-adapters/$*
 	$(VENV)-adapters/$*/bin/python -m pip install --quiet torch==2.13.0
 	$(VENV)-adapters/$*/bin/python -m pip install --quiet --editable ".[atari,$*]" \
-		hypothesis onnx pytest $(if $(filter rl-zoo,$*),rl_zoo3)
+		hypothesis onnx pytest $(if $(filter rl-zoo,$*),rl_zoo3 mujoco imageio minigrid)
 	mkdir -p build
 	SAFEMARGIN_MATRIX=$(MATRIX) $(VENV)-adapters/$*/bin/python -m pytest \
 		tests/adapters/test_$(subst -,_,$*).py
 	$(VENV)-adapters/$*/bin/python benchmarks/bench_adapters.py $(MATRIX)
 
-docs: $(VENV)/.docs  ## the site, in docs/_build/html; a warning is an error
+docs: $(VENV)/.docs  ## the site, in docs/_build/html, a warning is an error; and every block of code
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html
+	SAFEMARGIN_SLOW=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal \
+		tests/test_code_blocks.py tests/test_tutorials.py
 	@echo "docs/_build/html/index.html"
+
+links: $(VENV)/.docs  ## asks every other site that the pages link to; needs the whole network
+	$(BIN)/sphinx-build -b linkcheck -t quick --quiet docs build/links
 
 dist: $(STAMP)  ## wheel and sdist, checked; the wheel's own files must do without this repository
 	rm -rf dist build

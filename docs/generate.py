@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 ROOT = Path(__file__).parents[1]
-HOMES = ("safemargin", *(f"safemargin.{name}" for name in ("study", "criticality", "margins")))
-HOMES += tuple(f"safemargin.{name}" for name in ("validation", "monitor", "policies"))
+HOMES = (
+    "safemargin",
+    *(f"safemargin.{name}" for name in ("study", "criticality", "margins", "validation")),
+    *(f"safemargin.{name}" for name in ("monitor", "policies", "environments")),
+    *(f"safemargin.environments.{name}" for name in ("doctor", "functional")),
+    *("safemargin.engines", "safemargin.errors"),
+)
 """Packages with public names, in the order of the pages."""
 SHOWN_AS = {
     "reproduction/README.md": "reproduction.md",
@@ -29,7 +34,7 @@ def write_all(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for home in HOMES:
-        (folder / f"{home.rpartition('.')[2]}.md").write_text(python_page(home), "utf-8")
+        (folder / f"{file_of(home)}.md").write_text(python_page(home), "utf-8")
     (folder / "commands.md").write_text(commands_page(), "utf-8")
     (folder / "margins-entries.txt").write_text(margins_entries(), "utf-8")
     (folder / "study-schema.txt").write_text(study_schema(), "utf-8")
@@ -39,9 +44,18 @@ def write_all(folder: Path) -> None:
 # -- Python ------------------------------------------------------------------------------------
 
 
+def file_of(home: str) -> str:
+    """Return the name of a package's page."""
+    return home.removeprefix("safemargin.").replace(".", "-")
+
+
 def public_names(home: str) -> list[str]:
-    """Return the public names of a package."""
-    return list(importlib.import_module(home).__all__)
+    """Return the public names of a package; of the module of errors, all."""
+    module = importlib.import_module(home)
+    if home != "safemargin.errors":
+        return list(module.__all__)
+    own = (name for name, value in vars(module).items() if inspect.isclass(value))
+    return [name for name in own if getattr(module, name).__module__ == home]
 
 
 def python_page(home: str) -> str:
@@ -98,11 +112,15 @@ def margins_entries() -> str:
     rows += ["| `natural_proxies` | object or null (from version 3 on) |"]
     rows += ["| `probe` | object or null (from version 4 on) |"]
     rows += ["| `test_vectors` | list (from version 4 on) |"]
+    rows += ["| `measured` | object; left out for random actions and discounted reward |"]
+    rows += ["| `readme` | text, for people |"]
     read = ", ".join(map(str, file.VERSIONS))
     return (
         f"Version {file.VERSION} is written; versions {read} are read.\n\n"
         "| entry | kind |\n|---|---|\n" + "\n".join(rows) + "\n\n"
-        f"The entry `readme` of every file says:\n\n> {file.README}\n"
+        f"The entry `readme` says:\n\n> {file.README}\n\n"
+        f"Where `estimand` is a percentile or `sd`, it goes on:\n\n> {file.README_STATISTIC}\n\n"
+        f"and where there is `measured`:\n\n> {file.README_MEASURED}\n"
     )
 
 

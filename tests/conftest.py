@@ -55,6 +55,7 @@ LONGEST_FIRST = (
 """The files that take longest, so that no core waits for one of them at the end."""
 
 
+@pytest.hookimpl(optionalhook=True)  # `make test-adapters` does without pytest-xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores: many tests wait for a browser, a server or a process."""
     return available_cores() + 1
@@ -96,9 +97,12 @@ def no_proxy_stays() -> Iterator[None]:
     PROXIES.update(before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[str]:
-    """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one."""
+    """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one.
+
+    It ends with the file that needs it: a cluster that nobody uses still takes a second a minute.
+    """
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'safemargin[ray]'")
     with socket.socket() as free:

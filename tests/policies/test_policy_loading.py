@@ -179,6 +179,16 @@ def test_check_examines_the_scores_of_a_policy_of_ones_own(answer: Any, sentence
         Own().check(gym.make("CartPole-v1"))
 
 
+def test_a_rule_for_what_the_world_shows_need_not_take_what_it_never_shows() -> None:
+    env = gym.wrappers.TransformObservation(
+        gym.make("FrozenLake-v1"), lambda at: np.uint8([at]), gym.spaces.Box(0, 255, (1,), np.uint8)
+    )
+
+    load_policy(lambda seen: np.eye(16)[seen[:, 0]][:, :4], kind="q").check(env)
+    with pytest.raises(PolicyFault, match="the function raised IndexError"):
+        load_policy(lambda seen: np.eye(16)[seen[:, 0] + 16][:, :4], kind="q").check(env)
+
+
 def test_observations_that_make_no_array_are_told_in_one_sentence() -> None:
     growing = gym.spaces.Sequence(gym.spaces.Box(0, 1, (2,)), stack=True)
     with pytest.raises(PolicyFault, match=r"observations of Sequence.* form no array; flatten"):

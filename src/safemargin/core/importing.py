@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copyreg
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -12,6 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from safemargin.errors import InvalidInput, describe_error, did_you_mean, errors_as
+
+FROM_A_FILE = "safemargin_file_"
+"""How the names of modules begin that were loaded from a file by its path."""
+CACHED: Any = type(functools.cache(lambda: None))
 
 
 def locate(text: str, *, what: str) -> Any:
@@ -68,7 +74,7 @@ def _module_from_file(name: str, text: str, what: str) -> ModuleType:
         raise InvalidInput(f"{what} {text!r}: there is no file {Path(name)}")
     # The name depends on the whole path, so that two files called agent.py do not collide.
     tag = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    name = f"safemargin_file_{path.stem}_{tag}"
+    name = f"{FROM_A_FILE}{path.stem}_{tag}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -91,4 +97,16 @@ def _module_from_file(name: str, text: str, what: str) -> ModuleType:
     import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)
+    copyreg.pickle(CACHED, _reduce_cached)
     return module
+
+
+def _reduce_cached(function: Any) -> Any:
+    """Pickle a function under `functools.cache` like the function itself: by value or by name."""
+    if (function.__module__ or "").startswith(FROM_A_FILE):
+        return _cached, (function.__wrapped__, function.cache_parameters())
+    return function.__qualname__
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)

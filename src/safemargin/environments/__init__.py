@@ -4,8 +4,8 @@
 back to a moment, `codecs`, `objects` and `graph` save and hash the objects inside it, `atari`,
 `ale`, `lean` (Atari without wrappers, fast) and `mujoco` know particular simulators, `rl_zoo` makes
 the environment of a training folder, `functional` holds environments of pure functions in JAX,
-`minigrid` and `pettingzoo` make the worlds of those libraries, `pygame` knows its objects,
-`bridge` runs an environment in another process (`bridge_child` is the other end),
+`minigrid` and `pettingzoo` make the worlds of those libraries, `pygame` knows its objects, `box2d`
+renews worlds, `bridge` runs an environment in another process (`bridge_child` is the other end),
 `identity` hashes an environment, and `doctor` proves that all of it works. To support a new
 simulator, write a `Codec` in a module of its own, like `mujoco`, and list it in `objects`.
 """

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.environments import graph
+from safemargin.environments.box2d import with_fresh_world
 from safemargin.environments.graph import copied
 from safemargin.environments.lean import AtariSimulator, atari_stack
 from safemargin.environments.simulator import Env, Simulator, Snapshot, Step, Way, require_single
@@ -51,6 +52,15 @@ class SnapshotSimulator(Simulator):
 _NEXT_LIFE = "the next life begins"
 
 
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """How to get to a moment, and the hash of that so far."""
+
+    seed: int
+    events: tuple[Any, ...]
+    hashed: Any
+
+
 class ReplaySimulator(Simulator):
     """Returns to a moment by resetting with the same seed and repeating the actions."""
 
@@ -60,9 +70,13 @@ class ReplaySimulator(Simulator):
         super().__init__(env)
         self._seed = 0
         self._history: list[Any] = []
+        self._hashed = hashlib.sha256()
+        """The hash of the seed and of the first `_counted` events, which grows with them."""
+        self._counted = 0
 
     def reset(self, seed: int) -> Any:
         self._seed, self._history = seed, []
+        self._hashed, self._counted = hashlib.sha256(repr(seed).encode()), 0
         return super().reset(seed)
 
     def step(self, action: Any, *, watched: bool = True) -> Step:
@@ -77,13 +91,14 @@ class ReplaySimulator(Simulator):
         self._history.append(copy.deepcopy(generator))
         super().reseed(generator)
 
-    def _save_state(self) -> tuple[int, tuple[Any, ...]]:
-        return self._seed, tuple(self._history)
+    def _save_state(self) -> _Recorded:
+        self.digest()
+        return _Recorded(self._seed, tuple(self._history), self._hashed.copy())
 
     def _restore_state(self, snapshot: Snapshot) -> None:
-        seed, history = snapshot.state
-        self.reset(seed)
-        for event in history:
+        recorded: _Recorded = snapshot.state
+        self.reset(recorded.seed)
+        for event in recorded.events:
             if isinstance(event, np.random.Generator):
                 self.reseed(copy.deepcopy(event))
             elif event is _NEXT_LIFE:
@@ -92,24 +107,27 @@ class ReplaySimulator(Simulator):
                 self.step(event)
         if not same(self.observation, snapshot.observation):
             raise EnvironmentFault(
-                f"{self.name}: replay from reset(seed={seed}) did not lead back to the same "
+                f"{self.name}: replay from reset(seed={self._seed}) did not lead back to the same "
                 f"observation after {snapshot.steps} steps"
             )
+        self._hashed, self._counted = recorded.hashed.copy(), len(recorded.events)
 
     def digest(self) -> bytes:
         """Hash the seed and all actions: state that cannot be seen is known by its history."""
-        hashed = hashlib.sha256(repr(self._seed).encode())
-        for event in self._history:
+        for event in self._history[self._counted :]:
             if isinstance(event, np.random.Generator):
-                hashed.update(repr(event.bit_generator.state).encode())
+                self._hashed.update(repr(event.bit_generator.state).encode())
             else:
-                hashed.update(graph.encoded_bytes([event]))
-        return hashed.digest()[:16]
+                self._hashed.update(graph.encoded_bytes([event]))
+        self._counted = len(self._history)
+        found: bytes = self._hashed.digest()[:16]
+        return found
 
 
 def make_simulator(env: Env, way: Way = "snapshot") -> Simulator:
     """Return a simulator for an environment, with the given way back to a moment."""
     require_single(env)
+    env = with_fresh_world(env)
     if way == "snapshot":
         stack = atari_stack(env)
         return SnapshotSimulator(env) if stack is None else AtariSimulator(env, stack)

@@ -123,15 +123,29 @@ def check_action_space(policy: Policy, space: gym.Space[Any], scored: int | None
 
 
 def check_by_probe(policy: Policy, env: gym.Env[Any, Any]) -> None:
-    """Score one sample observation and compare the scores with the action space."""
+    """Score one sample observation and compare the scores with the action space.
+
+    A rule that is written for what the environment shows may not take what its space allows, so the
+    first observation of an episode is tried, too, before the policy is refused.
+    """
     check_action_space(policy, env.action_space)
-    observations = sample_batch(env.observation_space)
     failure = (
         f"policy {policy.description}: cannot score an observation of "
         f"{_shape_text(env.observation_space)}:"
     )
-    with errors_as(PolicyFault, failure):
-        scores, _ = policy.scores(observations, policy.initial_memory(1))
+
+    def ask(observations: Observations) -> Any:
+        with errors_as(PolicyFault, failure):
+            return policy.scores(observations, policy.initial_memory(1))[0]
+
+    try:
+        scores = ask(sample_batch(env.observation_space))
+    except PolicyFault as refused:
+        try:
+            first = batch_of([env.reset(seed=0)[0]])
+        except Exception:  # noqa: BLE001 — there is no such observation
+            raise refused from None
+        scores = ask(first)
     scores = checked_scores(scores, kind=policy.kind, batch=1, description=policy.description)
     check_action_space(policy, env.action_space, int(scores.shape[-1]))
 

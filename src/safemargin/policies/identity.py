@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from safemargin.core.former_names import recorded_class, recorded_module
+from safemargin.core.importing import CACHED
 
 PREFIX = "sha256:"
 
@@ -95,6 +96,8 @@ class _Hash:
             self._add_function(value)
         elif isinstance(value, types.CodeType):
             self._add_code(value)
+        elif isinstance(value, CACHED):
+            self._add_all("cached", value.__wrapped__)
         else:
             kind = value if isinstance(value, type) else type(value)
             attributes = () if kind is value else (getattr(value, "__dict__", None),)
