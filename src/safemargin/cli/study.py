@@ -246,8 +246,7 @@ def collect(
     policy = made_with.policy(policy)
     say_how_it_plays(environment, policy)
     if plan.plan:
-        measure.refuse_several(output)
-        return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
+        return _plan(plan, pairs, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
     with ProgressBar() as progress:
         study = sm.Study.create(output, environment, policy, **what, progress=progress)
@@ -258,18 +257,21 @@ def collect(
     return options.OK
 
 
-def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:
+def _plan(plan: PlanOptions, pairs: list[Any], *where: Any, as_json: bool, **size: Any) -> int:
     """Print what the same command without --plan would cost."""
     from safemargin.cli.console import ProgressBar
-    from safemargin.cli.show_plan import print_plan
+    from safemargin.cli.show_plan import print_any_plan
+    from safemargin.study.planning_several import plan_several
 
     size |= {"moments": plan.plan_moments, "seconds": plan.plan_seconds}
     with (
         options.on_ctrl_c("stopped before a moment was measured, so there is no plan"),
         ProgressBar() as progress,
     ):
-        found = sm.plan_study(*where, **size, progress=progress)
-    options.print_answer(found, print_plan, as_json=as_json)
+        size["progress"] = progress
+        several = len(pairs) > 1
+        found = plan_several(pairs, *where, **size) if several else sm.plan_study(*where, **size)
+    options.print_answer(found, print_any_plan, as_json=as_json)
     return options.INTERRUPTED if found.interrupted else options.OK
 
 
@@ -283,6 +285,7 @@ def learn(
     output: options.Output | None = None,
     labels: int = 0,
     tolerance: float | None = None,
+    promise: options.Promise = "bound",
     confidence: options.Confidence = 0.95,
     no_traces: bool = False,
     engine: EngineOptions = EngineOptions(),
@@ -300,6 +303,7 @@ def learn(
 
         safemargin learn runs/pong
         safemargin learn runs/beamrider --labels 5000 --tolerance 0.5
+        safemargin learn runs/pong --promise margin --tolerance 0.5
         safemargin learn runs/pong --target regret -o regret.json
 
     Args:
@@ -313,6 +317,7 @@ def learn(
             games with a few trials each, for training only
         tolerance: the loss at which models of losses are compared (default: three that tell
             moments apart)
+        promise: compare models by the margins that this promise grants; name the one you will fit
         no_traces: do not replay all episodes to record the proxy along them; fit, validate and
             compare need only the moments, but report, explorer and simulations need the episodes,
             and margins fitted without them know no proxy of an episode's last steps, so that a
@@ -335,6 +340,7 @@ def learn(
             target=target,
             labels=labels,
             tolerance=tolerance,
+            promise=promise,
             confidence=confidence,
             traces=not no_traces,
             **vars(engine),

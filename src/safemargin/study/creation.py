@@ -11,12 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from safemargin.core.measured import RANDOM, parse_perturbation, without_folder
+from safemargin.core.measured import (
+    RANDOM,
+    parse_perturbation,
+    parse_reference,
+    without_folder,
+)
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
+from safemargin.criticality import reference
 from safemargin.criticality.estimation import NOT_RANDOM
 from safemargin.criticality.perturbations import Perturbation, make_perturbation
+from safemargin.criticality.reference import Reference, make_reference
 from safemargin.criticality.signals import Signal
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.environments.doctor import examine
@@ -31,6 +38,7 @@ from safemargin.study.provenance import (
     describe_policy,
     refuse_mixing,
     refuse_other_perturbation,
+    refuse_other_reference,
     source_text,
 )
 from safemargin.study.signing import SIGNATURE, kept_signed, signature
@@ -90,12 +98,15 @@ def study_entries(
             + did_you_mean(selection_proxy, names)
         )
     mistakes = _perturbation(spec, settings)
+    successor = _reference(spec, policy, settings)
     diagnosis: dict[str, Any] = {"asked_way": way}
     if diagnose:
         diagnosis = _diagnose(spec, policy, settings, way, progress)
         found = diagnosis["environment_deterministic"] and diagnosis["policy_deterministic"]
         if mistakes.worst and not found:
             raise InvalidInput(NOT_RANDOM.format(perturb=settings.perturb))
+        if successor is not None and successor.looks_ahead and not found:
+            raise InvalidInput(reference.NOT_RANDOM.format(reference=settings.reference))
     return {
         "diagnosis": diagnosis,
         "environment": describe_environment(spec, policy),
@@ -105,7 +116,11 @@ def study_entries(
         "extra_proxies": [source_text(extra) for extra in proxies if isinstance(extra, str)],
         "selection_proxy": selection_proxy,
         "versions": versions_in_use(),
-    } | ({"perturbation": {"identity": mistakes.identity}} if mistakes.identity else {})
+    } | {
+        name: {"identity": part.identity}
+        for name, part in (("perturbation", mistakes), ("reference", successor))
+        if part is not None and part.identity
+    }
 
 
 def policy_for(spec: EnvironmentSpec, policy: Any) -> Any:
@@ -141,7 +156,9 @@ def settings_for(policy: Policy | None, settings: Settings | Mapping[str, Any] |
 
 
 def with_full_path(settings: Settings) -> Settings:
-    """Return settings whose perturbation names its file by the full path."""
+    """Return settings whose perturbation and reference name their files by the full path."""
+    if settings.reference is not None and parse_reference(settings.reference).kind == "policy":
+        settings = replace(settings, reference=source_text(settings.reference))
     written = parse_perturbation(settings.perturb)
     if written.kind == "policy":
         return replace(settings, perturb=f"policy:{source_text(written.argument)}")
@@ -160,6 +177,16 @@ def _perturbation(spec: EnvironmentSpec, settings: Settings) -> Perturbation:
                 simulator.reset(settings.seed)
                 first = random_actions(np.zeros(random_actions.width), simulator.mask)
                 signal.value(simulator.step(first), simulator)
+    return found
+
+
+def _reference(spec: EnvironmentSpec, policy: Policy, settings: Settings) -> Reference | None:
+    """Load the reference; an error if it cannot take over from the agent in this environment."""
+    if settings.reference is None:
+        return None
+    found = make_reference(settings.reference)
+    with spec.opened() as env:
+        found.check(env, policy)
     return found
 
 
@@ -190,6 +217,7 @@ def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
             store.close()
             store = Store.open(folder, about)
         refuse_other_perturbation(store, identity)
+        refuse_other_reference(store, entries.get("reference", {}).get("identity"))
         return store
 
 
