@@ -97,9 +97,12 @@ def no_proxy_stays() -> Iterator[None]:
     PROXIES.update(before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[str]:
-    """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one."""
+    """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one.
+
+    It ends with the file that needs it: a cluster that nobody uses still takes a second a minute.
+    """
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'safemargin[ray]'")
     with socket.socket() as free:

@@ -83,12 +83,12 @@ def test_where_everything_is_random_too(tmp_path: Path, plan: Any) -> None:
         (perturb, signal) for perturb in ("random", "stuck") for signal in ("reward", "termination")
     ]
     with create(tmp_path / "together", "make_slipping", **more) as together:
-        together.collect(natural=2, spread=0, workers=1, more=pairs)
+        together.collect(natural=1, spread=0, workers=1, more=pairs)
     trials = set()
     for number, (perturb, signal) in enumerate(pairs):
         about = {"perturb": perturb, "signal": signal}
         with create(tmp_path / str(number), "make_slipping", **more, **about) as alone:
-            alone.collect(natural=2, spread=0, workers=1)
+            alone.collect(natural=1, spread=0, workers=1)
             with sm.Study.open(tmp_path / "together", **about, trust=True) as shared:
                 assert numbers(shared) == numbers(alone)
                 trials.add(tuple(shared.tuples().trials.ravel()))
