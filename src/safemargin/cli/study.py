@@ -288,6 +288,7 @@ def learn(
     output: options.Output | None = None,
     labels: int = 0,
     tolerance: float | None = None,
+    promise: options.Promise = "bound",
     confidence: options.Confidence = 0.95,
     no_traces: bool = False,
     engine: EngineOptions = EngineOptions(),
@@ -305,6 +306,7 @@ def learn(
 
         safemargin learn runs/pong
         safemargin learn runs/beamrider --labels 5000 --tolerance 0.5
+        safemargin learn runs/pong --promise margin --tolerance 0.5
         safemargin learn runs/pong --target regret -o regret.json
 
     Args:
@@ -318,6 +320,7 @@ def learn(
             games with a few trials each, for training only
         tolerance: the loss at which models of losses are compared (default: three that tell
             moments apart)
+        promise: compare models by the margins that this promise grants; name the one you will fit
         no_traces: do not replay all episodes to record the proxy along them; fit, validate and
             compare need only the moments, but report, explorer and simulations need the episodes,
             and margins fitted without them know no proxy of an episode's last steps, so that a
@@ -340,6 +343,7 @@ def learn(
             target=target,
             labels=labels,
             tolerance=tolerance,
+            promise=promise,
             confidence=confidence,
             traces=not no_traces,
             **vars(engine),

@@ -222,6 +222,7 @@ class Study(Shown, Exported):
         target: str = "losses",
         labels: int = 0,
         tolerance: float | None = None,
+        promise: Promise = "bound",
         confidence: float = 0.95,
         traces: bool = True,
         engine: EngineName | None = None,
@@ -231,11 +232,10 @@ class Study(Shown, Exported):
         """Learn a proxy from the measured moments, and store it as 'learned'.
 
         A target "regret" or "stakes" learns a ranking of decisions instead, 'learned-regret'.
-        `labels` first collects this many cheap labels: natural moments of other games with few
-        trials, for training only. Models are compared by the margins they grant at `tolerance`
-        (None: three that tell moments apart), and stored only if better than the other proxies.
-        With `traces` the proxy is then recorded along all episodes, as report, explorer and
-        simulations need it. `engine` and `on`: as in `collect`.
+        `labels` first collects this many cheap labels: moments of other games with few trials, for
+        training only. Models are compared by what `promise` grants at `tolerance` (None: three that
+        tell moments apart), and stored if better than other proxies. With `traces` the proxy is
+        recorded along all episodes, for pages and simulations. `engine` and `on`: as in `collect`.
         """
         check_engine(engine, **on)
         self._enough(None)
@@ -249,7 +249,7 @@ class Study(Shown, Exported):
         how: Any = {"labels": labels, "traces": traces, "progress": progress or Silence()}
         if target != "losses":
             return learn_ranking(self.store, open_engine, self.job, target, **how)
-        return learn(self.store, open_engine, tolerance=tolerance, confidence=confidence, **how)
+        return learn(self.store, open_engine, asked=(tolerance, promise, confidence), **how)
 
     def open_engine(
         self, name: EngineName | None = None, *, stores: Sequence[Store] = (), **options: Any
