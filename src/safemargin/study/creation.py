@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,19 @@ from safemargin.criticality.signals import Signal
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
-from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
+from safemargin.errors import (
+    InvalidInput,
+    NotMeasurable,
+    SafemarginError,
+    StudyBusy,
+    StudyExists,
+    did_you_mean,
+)
 from safemargin.policies.actions import RandomActions
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.loading import FORMS
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
+from safemargin.study.folders import held
 from safemargin.study.provenance import (
     describe_environment,
     describe_policy,
@@ -167,6 +175,31 @@ def _reference(spec: EnvironmentSpec, policy: Policy, settings: Settings) -> Ref
     with spec.opened() as env:
         found.check(env, policy)
     return found
+
+
+@contextlib.contextmanager
+def nothing_left_if_refused(folder: Path) -> Iterator[None]:
+    """Remove what was made of a new study if an error comes before its first episode is stored."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    there = set() if folder in made else set(folder.iterdir())
+    try:
+        yield
+    except SafemarginError as error:
+        new = folder.exists() and folder / DATABASE not in there
+        if new and not isinstance(error, StudyBusy) and _without_episodes(folder):
+            with held(folder):
+                for path in set(folder.iterdir()) - there:
+                    path.unlink()
+            for each in made:
+                each.rmdir()
+        raise
+
+
+def _without_episodes(folder: Path) -> bool:
+    if not (folder / DATABASE).exists():
+        return True
+    with contextlib.closing(Store.open(folder)) as store:
+        return not store.episode_outlines()
 
 
 def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
