@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.paths import WORLDS
 from helpers.runners import Counting, runner_in
+from helpers.studies import damaged
 from helpers.worlds import Masked, TableWorld, chain
 
 import safemargin as sm
@@ -105,7 +106,8 @@ def test_attacks_where_the_proxy_is_high(study: Path) -> None:
 
 def test_attacks_by_true_criticality(study: Path, tmp_path: Path) -> None:
     # In the chain, a wrong step costs all that is left: most at once, where the proxy is lowest.
-    with sm.Study.open(study, trust=True) as opened:
+    unfinished = damaged(study, tmp_path / "unfinished", "DELETE FROM estimates WHERE episode = 3")
+    with sm.Study.open(unfinished, trust=True) as opened:
         found = measure_attack(
             opened, budgets=[0.25], attack="worst", by=["criticality", "log_prob_range"], games=3
         )

@@ -214,8 +214,8 @@ class ByCriticality(Ranking):
         }
         for key in study.store.episode_outlines():
             if key.phase == "natural":
-                held = key in losses
-                yield np.array([losses[key]] * held), 0, 0 if held else None
+                held = [losses[key]] if key in losses else []
+                yield np.array(held), 0, 0 if held else None
 
     def now(
         self, runner: Runner, row: npt.NDArray[np.float32], hidden: npt.NDArray[Any], step: int
