@@ -38,9 +38,14 @@ SHORT = {"gamma": 0.8, "n_values": (1, 2, 4), "horizon_error": 0.05}
 
 
 def make_job(
-    world: str, settings: dict[str, Any], *, random: bool = False, **arguments: Any
+    world: str,
+    settings: dict[str, Any],
+    *,
+    random: bool = False,
+    policy_name: str = "careful",
+    **arguments: Any,
 ) -> Job:
-    policy, chosen = load_policy(CAREFUL), Settings(**settings)
+    policy, chosen = load_policy(f"{WORLDS}:{policy_name}"), Settings(**settings)
     return Job(
         EnvironmentSpec.parse(f"jax:{WORLDS}:{world}", arguments),
         policy,
@@ -202,6 +207,17 @@ def test_wind_and_slips_are_those_of_the_ordinary_engine() -> None:
     found = run_moments(engine, episodes, job.settings)
     assert_same(found, run_moments(ordinary, episodes, job.settings), steps=False)
     assert len({each.estimate.mean for each in found.values()}) > 3
+
+
+def test_a_recurrent_policy_that_samples_is_that_of_the_ordinary_engine() -> None:
+    settings = {**SHORT, "trial_plan": "paper", "sampling_error": 1.0, "action_choice": "sampled"}
+    job = make_job("Ledge", settings, policy_name="moody")
+    engine, ordinary = JaxEngine(job), LocalEngine(job)
+    episodes = run_episodes(engine, 3)
+    assert any(len(set(episode.actions.tolist())) == 2 for episode in episodes)
+    assert_same_episodes(episodes, run_episodes(ordinary, 3))
+    found = run_moments(engine, episodes, job.settings)
+    assert_same(found, run_moments(ordinary, episodes, job.settings), steps=False)
 
 
 def test_a_study_in_jax_runs_on_this_engine(tmp_path: Path) -> None:
