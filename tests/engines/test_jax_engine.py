@@ -16,7 +16,7 @@ from safemargin.core import jax_library
 from safemargin.core.records import Episode, EpisodeKey, Measurement, Moment
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import Randomness
-from safemargin.engines import check_engine, make_engine
+from safemargin.engines import check_engine, make_engine, tasks
 from safemargin.engines.base import Engine, EpisodeTask, Job, MomentTask
 from safemargin.engines.local import LocalEngine
 from safemargin.environments import EnvironmentSpec
@@ -279,6 +279,15 @@ def test_without_jax_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         MissingExtra, match=r"engine 'jax' needs .* pip install 'safemargin\[jax\]'"
     ):
         check_engine("jax")
+
+
+def test_a_ray_worker_does_bundles_of_tasks_in_jax(
+    ledge: OnLedge, ray_in_use: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "TOGETHER", 5)
+    engine = make_engine(ledge.job, "ray", workers=1)
+    assert_same_episodes(run_episodes(engine, 12), ledge.episodes)
+    assert_same(run_moments(engine, ledge.episodes, ledge.job.settings), ledge.found)
 
 
 TWO_DEVICES = """
