@@ -69,8 +69,8 @@ def doctor(
     """
     from safemargin.cli.console import note_choice, say_how_it_plays
     from safemargin.environments import EnvironmentSpec
+    from safemargin.environments.doctor.returns import settings_for
     from safemargin.environments.functional.naming import suited_to
-    from safemargin.study.creation import settings_for
 
     acts = {} if action_choice is None else {"action_choice": action_choice}
     spec = EnvironmentSpec.parse(environment, made_with.arguments)

@@ -142,27 +142,6 @@ def policy_for(spec: EnvironmentSpec, policy: Any) -> Any:
     return found
 
 
-def settings_for(policy: Policy | None, settings: Settings | Mapping[str, Any] | None) -> Settings:
-    """Return settings in which the policy acts as its library has it, unless they say otherwise."""
-    own = None if policy is None else policy.usual_choice
-    usual, epsilon = own or "greedy", 0.0 if policy is None else policy.usual_epsilon
-    if isinstance(settings, Settings):
-        chosen = settings
-    else:
-        given = {"action_choice": usual, **(settings or {})}
-        if given["action_choice"] == usual == "epsilon-greedy":
-            given["epsilon"] = given.get("epsilon") or epsilon
-        chosen = Settings.from_mapping(given)
-    if policy is not None and own not in (None, chosen.action_choice):
-        warnings.warn(
-            f"policy {policy.description}: acts {chosen.action_choice} here, where its own "
-            f"library's evaluation has it act {usual}; its results will differ",
-            UnlikeTraining,
-            stacklevel=3,
-        )
-    return chosen
-
-
 def with_full_path(settings: Settings) -> Settings:
     """Return settings whose perturbation and reference name their files by the full path."""
     if settings.reference is not None and parse_reference(settings.reference).kind == "policy":
