@@ -14,13 +14,14 @@ from pathlib import Path
 import faults
 import figures
 import lander_tables
+import learned_tables
 import regret
 import supervision
 import tables
 from stored import Refused, stored_studies
 
 HERE = Path(__file__).parent
-MODULES = (tables, supervision, regret, lander_tables, faults, figures)
+MODULES = (tables, learned_tables, supervision, regret, lander_tables, faults, figures)
 NOTE = "<!-- Built by `make reproduce` from page.md and studies/. Do not edit. -->\n\n"
 
 

@@ -1,12 +1,14 @@
 """Learn from cheap labels (labels.py): lessons for margins, and rankings by regret and stakes.
 
     python reproduction/labelled.py beamrider-a3c --labels labels
+    python reproduction/labelled.py beamrider-a3c --labels labels --rankings ranks
 
 Full labels go into studies/AGENT/lessons.npz, marked with the study's moments that they are near
 to. Rankings are cross-fitted by game over the labels of undisturbed games: a model has seen neither
 the game that it judges nor anything within a horizon of its moments on the same play. Of games that
 have run into the same play, the first one's moments alone are judged. Which model and target serve
-best is chosen on the other games. Results go to studies/AGENT/decisions.json.
+best is chosen on the other games. Results go to studies/AGENT/decisions.json. With --rankings the
+models of regret and stakes that are trained on all labels are written there, and nothing else is.
 """
 
 from __future__ import annotations
@@ -23,7 +25,18 @@ from live import in_a_sentence
 from stored import Refused, StoredStudy
 
 from safemargin.core.records import Floats
-from safemargin.margins.learned.crossfit import Lessons, available_recipes, cross_fit
+from safemargin.margins import Ranking
+from safemargin.margins.learned.choosing import make_probe
+from safemargin.margins.learned.crossfit import (
+    CrossFit,
+    Lessons,
+    available_recipes,
+    cross_fit,
+    train,
+)
+from safemargin.margins.learned.models import Recipe
+from safemargin.policies import load_policy
+from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.features import probe_inputs
 from safemargin.policies.proxies import PROXIES, proxy_values
 from safemargin.study.kinship import kin_by_hashes, near_pairs
@@ -137,20 +150,76 @@ def rank(lessons: Lessons) -> Floats:
     The models of each fold have scales of their own, so values become ranks among all before folds
     are joined.
     """
-    recipes = [each for each in available_recipes() if each.target != "mean log size"]
-    fitted = cross_fit(lessons, recipes=recipes)
-    target, ranks = lessons.losses[:, 0], np.full(len(lessons), np.nan)
+    fitted = cross_fit(lessons, recipes=ranking_recipes())
+    ranks = np.full(len(lessons), np.nan)
     judged = fitted.folds >= 0
     for fold in range(fitted.folds.max() + 1):
         others, here = judged & (fitted.folds != fold), fitted.folds == fold
-        worth = {
-            each: np.mean([captured(fitted.values[each][others], target[others], share)
-                           for share in SHARES])
-            for each in recipes
-        }  # fmt: skip
-        values = fitted.values[max(recipes, key=lambda each: worth[each])]
+        values = fitted.values[best_ranking(fitted, lessons, others)]
         ranks[here] = np.searchsorted(np.sort(values[judged]), values[here]) / judged.sum()
     return ranks
+
+
+def ranking_recipes() -> list[Recipe]:
+    """Return the recipes that differ where there is one number to predict."""
+    return [each for each in available_recipes() if each.target != "mean log size"]
+
+
+def best_ranking(fitted: CrossFit, lessons: Lessons, rows: npt.NDArray[np.bool_]) -> Recipe:
+    """Return the recipe whose values capture most at some moments."""
+    target = lessons.losses[rows, 0]
+
+    def worth(recipe: Recipe) -> float:
+        values = fitted.values[recipe][rows]
+        return float(np.mean([captured(values, target, share) for share in SHARES]))
+
+    return max(fitted.recipes, key=worth)
+
+
+def write_ranking(path: Path, target: str, lessons: Lessons, policy: Policy, hidden: int) -> None:
+    """Train the best model of regret or stakes on all labels, and write it as a ranking."""
+    judged = lessons.groups >= 0
+    fitted = cross_fit(lessons, recipes=ranking_recipes())
+    recipe = best_ranking(fitted, lessons, judged)
+    probe = make_probe(
+        recipe,
+        train(lessons, [recipe], seed=1),
+        fitted.distances[judged],
+        kind=policy.kind,
+        policy=policy.identity,
+        hidden_width=hidden,
+        labels=len(lessons),
+    )
+    values = fitted.values[recipe][judged]
+    at = captured(values, lessons.losses[judged, 0], 0.05)
+    Ranking(target, probe, np.sort(values), {"captured_at_0.05": at}).save(path)
+    print(f"{path}: {recipe}, which captures {at:.2f} in 5 % of decisions of other games")
+
+
+def read_labels(agent: str, folder: Path) -> Labels:
+    """Read the labels of an agent, from all files of them in a folder."""
+    files = sorted(folder.glob(f"{agent}-*.npz"))
+    return Labels.read([each for each in files if not each.stem.endswith("-own")])
+
+
+def inputs_of(labels: Labels, kind: ScoreKind) -> npt.NDArray[np.float32]:
+    """Return what the agent's network made of each moment, [moments, inputs]."""
+    columns = labels.columns
+    return probe_inputs(kind, columns["recent"], columns["hidden"].astype(np.float32))
+
+
+def write_rankings(agent: str, folder: Path, source: str, output: Path) -> None:
+    """Write what ranks decisions by regret and by stakes."""
+    labels, policy = read_labels(agent, folder), load_policy(source)
+    groups, kin = to_judge(labels, StoredStudy(STUDIES / agent).about["horizon"])
+    inputs = unpack(pack(inputs_of(labels, policy.kind)))  # as lessons are kept
+    hidden = labels.columns["hidden"].shape[-1]
+    single = labels.columns["single"]
+    best = single.max(axis=1)
+    output.mkdir(parents=True, exist_ok=True)
+    for target, other in (("regret", labels.columns["own"]), ("stakes", single.mean(axis=1))):
+        lessons = Lessons(inputs, (best - other)[:, None], groups, kin)
+        write_ranking(output / f"{target}.json", target, lessons, policy, hidden)
 
 
 def learn(agent: str, folder: Path) -> None:
@@ -158,11 +227,8 @@ def learn(agent: str, folder: Path) -> None:
     study = StoredStudy(STUDIES / agent)
     horizon, kind = study.about["horizon"], study.about["policy"]["kind"]
     path = study.folder / LESSONS_FILE
-    files = sorted(folder.glob(f"{agent}-*.npz"))
-    labels = Labels.read([each for each in files if not each.stem.endswith("-own")])
-    columns = labels.columns
-    inputs = probe_inputs(kind, columns["recent"], columns["hidden"].astype(np.float32))
-    inputs = unpack(pack(inputs), len(inputs))  # as they are kept
+    labels = read_labels(agent, folder)
+    columns, inputs = labels.columns, inputs_of(labels, kind)
     with np.load(path) as kept:
         keys = kept["keys"]
     own = Labels.read([folder / f"{agent}-own.npz"])
@@ -200,9 +266,15 @@ def main() -> None:
     )
     parser.add_argument("agent", metavar="AGENT", help="a bundled agent with a stored study")
     parser.add_argument("--labels", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--rankings", type=Path, metavar="FOLDER", help="write rankings there")
+    parser.add_argument("--policy", help="with --rankings: of this agent, instead of AGENT's own")
     options = parser.parse_args()
     with in_a_sentence(parser):
-        learn(options.agent, options.labels)
+        if options.rankings is not None:
+            source = options.policy or f"zoo:{options.agent}"
+            write_rankings(options.agent, options.labels, source, options.rankings)
+        else:
+            learn(options.agent, options.labels)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class Life:
 class Labeller:
     """An agent in its game, and what mistakes cost it."""
 
-    def __init__(self, agent: str, stride: int, full: float) -> None:
+    def __init__(self, agent: str, stride: int, full: float, policy: str | None = None) -> None:
         paper = PAPER_STUDIES[agent]
         self.settings = replace(
             paper.settings, trial_plan="fixed", trials=TRIALS, max_enumerated=18
@@ -80,7 +80,7 @@ class Labeller:
         self.runner = Worker(
             Job(
                 environment=EnvironmentSpec.parse(paper.environment),
-                policy=load_policy(paper.policy),
+                policy=load_policy(policy or paper.policy),
                 settings=self.settings,
                 proxies=(),
                 way="snapshot",
@@ -308,6 +308,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, metavar="GAME", help="default 0")
     parser.add_argument("--stride", type=int, default=100, help="steps a moment; default 100")
     parser.add_argument("--full", type=float, default=1.0, help="share of full labels; default 1")
+    parser.add_argument("--policy", help="of another agent in the same game, instead of its own")
     parser.add_argument(
         "--own", type=Path, metavar="FILE", help="lessons.npz: play the study's games, too"
     )
@@ -320,6 +321,7 @@ def main() -> None:
     for number in range(options.workers):
         games = range(options.first + number, options.first + 10**6, options.workers)
         of = {"agent": options.agent, "stride": options.stride, "full": options.full}
+        of["policy"] = options.policy
         task = (of, own[number :: options.workers], games, until, found)
         workers.append(multiprocessing.get_context("spawn").Process(target=work, args=task))
         workers[-1].start()

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from stored import Refused, StoredStudy
@@ -24,11 +25,14 @@ from safemargin.policies import load_policy
 Found = TypeVar("Found")
 
 
-def runner_of(study: StoredStudy, settings: Settings) -> Runner:
-    """Return the study's own agent in its game; another agent of the same name is refused."""
+def runner_of(study: StoredStudy, settings: Settings, other: Path | None = None) -> Runner:
+    """Return the study's own agent in its game; another agent of the same name is refused.
+
+    `other`: a file with an agent that plays instead.
+    """
     described = study.about["policy"]
-    policy = load_policy(described["source"])
-    if policy.identity != described["identity"]:
+    policy = load_policy(described["source"] if other is None else str(other))
+    if other is None and policy.identity != described["identity"]:
         raise Refused(f"the study in {study.folder} was made with another {policy.description}")
     return Worker(
         Job(

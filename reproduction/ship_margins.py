@@ -11,11 +11,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from cards import write_card
-from learned import CONFIDENCE, FILE, LESSONS_FILE, STUDIES, TOLERANCES, Stored
+from learned import CONFIDENCE, FILE, JUDGES, LESSONS_FILE, STUDIES, TOLERANCES, Stored, part_widths
 from ship import ZOO
 from stored import Refused, StoredStudy, read_json
 
@@ -25,21 +23,14 @@ from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.fitting import margins_from_sample
 from safemargin.margins.learned.choosing import choose, make_probe
 from safemargin.margins.learned.probe import LEARNED
-from safemargin.policies.features import LAGS, PARTS, WINDOW, probe_inputs
+from safemargin.policies.features import LAGS
 
 COMMAND = "python reproduction/ship_margins.py"
 
 
-def hidden_width(kind: Any, actions: int, inputs: int) -> int:
-    """Return the width of the hidden layer in inputs of this many columns."""
-    scores = np.zeros((1, WINDOW + 1, actions), np.float32)
-    others = probe_inputs(kind, scores, np.zeros((1, len(LAGS), 0), np.float32), PARTS)
-    return (inputs - others.shape[1]) // len(LAGS)
-
-
 def ship(agent: str) -> Path:
     """Write an agent's margins, and what they are into its card."""
-    stored = Stored.read(STUDIES / agent / LESSONS_FILE)
+    stored = Stored.of(agent)
     about = StoredStudy(STUDIES / agent).about
     card_file = ZOO / f"{agent}.json"
     card = json.loads(card_file.read_text(encoding="utf-8"))
@@ -48,7 +39,7 @@ def ship(agent: str) -> Path:
         raise Refused(f"the stored study of {agent} is about another network than the bundled one")
     lessons, natural = stored.lessons, stored.natural
     own = ~lessons.labels
-    choice = choose(lessons, natural, stored.n_values, tolerances=TOLERANCES, confidence=CONFIDENCE)
+    choice = choose(lessons, natural, stored.n_values, JUDGES[0])
     counts = {
         "natural": int(natural.sum()),
         "spread": int((own & ~natural).sum()),
@@ -60,7 +51,7 @@ def ship(agent: str) -> Path:
         choice.distances[natural],
         kind=policy["kind"],
         policy=policy["identity"],
-        hidden_width=hidden_width(policy["kind"], len(card["actions"]), lessons.inputs.shape[1]),
+        hidden_width=part_widths(agent, lessons.inputs.shape[1])["hidden"] // len(LAGS),
         **counts,
     )
     environment = about["environment"]

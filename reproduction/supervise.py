@@ -91,14 +91,14 @@ class Threshold:
 class Supervisor:
     """An agent in its game, and the lookahead that may act for it."""
 
-    def __init__(self, study: StoredStudy, plan: Plan) -> None:
+    def __init__(self, study: StoredStudy, plan: Plan, other: Path | None = None) -> None:
         self.study = study
         self.plan = plan
         gamma = study.about["settings"]["gamma"]
         settings = Settings(
             gamma=gamma, n_values=(1,), horizon_error=gamma ** (plan.lookahead - 0.5)
         )
-        self.runner = runner_of(study, settings)
+        self.runner = runner_of(study, settings, other)
         self.proxy = PROXIES[study.default_proxy]
 
     def returns(self, way: OwnWay | None = None) -> Floats:
@@ -118,7 +118,7 @@ class Supervisor:
         runner, plan = self.runner, self.plan
         simulator = runner.simulator
         rng = np.random.default_rng([STRATEGIES.index(strategy), game])
-        observation = self._begin(game)
+        observation = self.begin(game)
         deaths = looked_at = overruled = 0
         reward = 0.0
         pilot: dict[str, list[float]] = {}
@@ -131,7 +131,7 @@ class Supervisor:
                 found = self.returns(way)
                 value = measured(strategy, found, own)
             else:
-                value = self._proxy(rows[0])
+                value = self.proxy_of(rows[0])
             if strategy == "nobody" and decision % PILOT_EVERY == 0:
                 alone = self.returns()
                 for name in MEASURED:
@@ -143,7 +143,7 @@ class Supervisor:
                 if found[own] < found.max():
                     taken = int(found.argmax())
                     overruled += 1
-            step, observation = self._step(taken)
+            step, observation = self.step(taken)
             reward += step.reward
             deaths += step.terminated
             if taken != own or step.terminated or step.truncated:
@@ -152,7 +152,7 @@ class Supervisor:
                 way.follow()
         return Played(strategy, game, plan.decisions, deaths, reward, looked_at, overruled, pilot)
 
-    def _begin(self, game: int) -> Any:
+    def begin(self, game: int) -> Any:
         """Go to a state in a game that the agent plays alone, the same for every strategy."""
         runner, rng = self.runner, np.random.default_rng([99, game])
         simulator = runner.simulator
@@ -165,10 +165,10 @@ class Supervisor:
             else:
                 rows, _ = runner.scores([observation], [None])
                 action = runner.choose(rows[0], None, simulator.mask)
-            _, observation = self._step(action)
+            _, observation = self.step(action)
         return observation
 
-    def _step(self, action: Any) -> tuple[Step, Any]:
+    def step(self, action: Any) -> tuple[Step, Any]:
         """Take an action; return its outcome and the next observation, if need be of a new game."""
         simulator = self.runner.simulator
         step = simulator.step(action)
@@ -179,7 +179,7 @@ class Supervisor:
         self._seed += 1
         return step, simulator.reset(self._seed)
 
-    def _proxy(self, row: Any) -> float:
+    def proxy_of(self, row: Any) -> float:
         space = self.runner.simulator.env.action_space
         return float(proxy_values(self.proxy, row[None], action_space=space)[0])
 

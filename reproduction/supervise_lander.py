@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from lander import make
+from looking import Looker
 from stored import Refused, positive, read_json
 
 import safemargin as sm
@@ -39,8 +40,6 @@ PROXY = "log_prob_range"
 PILOT_GAMES, PILOT_EVERY = 16, 20
 """Thresholds come from this many other games; true regret from one decision out of this many."""
 FIRST_SEED, FIRST_PILOT = 7_000_000, 8_000_000
-AHEAD = 3.0
-"""The wanted share doubles for each look too few, and halves for each too many, up to this many."""
 STRATEGIES = ("nobody", "random", "proxy", "stakes", "regret", "gain", "always")
 SHARES = {"nobody": 0.0, "always": 1.0}
 """Shares of decisions looked at, whatever the budget."""
@@ -130,32 +129,6 @@ class Pilot:
         return returns
 
 
-class Looker:
-    """Looks at the decisions of a game that are highest by one number, and at no more than that."""
-
-    def __init__(self, strategy: str, budget: float, reference: Floats, seed: int) -> None:
-        """`reference`: that number at decisions of other games."""
-        self._strategy, self._budget, self._reference = strategy, budget, reference
-        self._rng = np.random.default_rng([STRATEGIES.index(strategy), seed])
-        self._decided = self._looked = 0
-
-    def __call__(self, values: Mapping[str, float], gain: Callable[[], tuple[float, int]]) -> bool:
-        """Whether to look at a decision."""
-        if self._strategy in ("nobody", "always"):
-            return self._strategy == "always"
-        due = self._budget * self._decided - self._looked
-        share = self._budget * 2**due if due > -AHEAD else 0.0
-        self._decided += 1
-        if self._strategy == "random":
-            looks = bool(self._rng.random() < share)
-        else:
-            value = gain()[0] if self._strategy == "gain" else values[self._strategy]
-            above, beside = (self._reference > value).mean(), (self._reference == value).mean()
-            looks = bool(above + beside * self._rng.random() < share)
-        self._looked += looks
-        return looks
-
-
 def references(pilot: Pilot, *, gains: bool) -> dict[str, list[float]]:
     """Return every number at decisions of other games that the agent plays alone.
 
@@ -226,7 +199,8 @@ def supervise(pilot: Pilot, options: argparse.Namespace) -> None:
                 continue
             if time.monotonic() > until:
                 return
-            look = Looker(*task[:2], np.array(kept["references"].get(strategy, [0.0])), game)
+            number = STRATEGIES.index(strategy), game
+            look = Looker(*task[:2], np.array(kept["references"].get(strategy, [0.0])), number)
             flight = asdict(pilot.fly(look, FIRST_SEED + game))
             kept["played"].append({**dict(zip(names, task, strict=True)), **flight})
             with written_whole(path) as draft:

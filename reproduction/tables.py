@@ -58,36 +58,6 @@ def margins_of(study: StoredStudy, method: str) -> Margins:
     return study.fit(method)
 
 
-# -- learned proxies ---------------------------------------------------------------------------
-
-LEARNED_FILE = "learned.json"
-
-
-def learned(studies: Studies) -> str:
-    """Return mean margins of the paper's and of a learned proxy under both promises."""
-    rows = []
-    for agent in AGENTS:
-        found = studies[agent].beside(LEARNED_FILE, "results") if agent in studies else None
-        if found is None:
-            rows.append([agent, *[MISSING] * 6])
-            continue
-        for place, tolerance in enumerate(found["tolerances"]):
-            perfect = found["perfect"][place]
-            cells = []
-            for each in found["results"].values():
-                row = each[place]
-                share = row["failed"] / max(row["granted"], 1)
-                part = f"{row['mean_margin'] / perfect:.0%}"
-                cells.append(f"{row['mean_margin']:.1f} = {part} ({share:.1%})")
-            rows.append([agent, f"{tolerance:g}", *cells, f"{perfect:.1f}"])
-    promises = [
-        f"{proxy}, {promise}"
-        for proxy in ("paper's proxy", "learned")
-        for promise in ("bound", "margin itself")
-    ]
-    return markdown(["agent", "ζ", *promises, "perfect knowledge"], rows)
-
-
 # -- Table I -----------------------------------------------------------------------------------
 
 

@@ -47,10 +47,17 @@ LONGEST_FIRST = (
     "engines/test_jax_engine.py",
     "study/test_several.py",
     "environments/test_environment_contract.py",
-    "criticality/test_estimation.py",
-    "criticality/test_wrong_diagnosis.py",
-    "web/test_explorer.py",
     "slow/",
+    "study/test_learning.py",
+    "study/test_planning.py",
+    "environments/test_lean.py",
+    "reproduction/",
+    "study/test_critic_proxies.py",
+    "criticality/test_batch.py",
+    "criticality/test_wrong_diagnosis.py",
+    "environments/test_doctor.py",
+    "environments/test_atari_vector.py",
+    "web/test_explorer.py",
 )
 """The files that take longest, so that no core waits for one of them at the end."""
 
@@ -97,9 +104,12 @@ def no_proxy_stays() -> Iterator[None]:
     PROXIES.update(before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[str]:
-    """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one."""
+    """The address of a Ray cluster with 3 CPUs and 1 GPU (it believes), as a person starts one.
+
+    It ends with the file that needs it: a cluster that nobody uses still takes a second a minute.
+    """
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'safemargin[ray]'")
     with socket.socket() as free:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from safemargin.environments import EnvironmentSpec
+from safemargin.errors import InvalidInput
 from safemargin.policies import load_policy
 
 pytest.importorskip("rl_zoo3", reason="pip install rl_zoo3")
@@ -21,13 +22,25 @@ CONFIG = """
 Pendulum-v1: {normalize: true, n_envs: 1, n_timesteps: 256, policy: MlpPolicy, n_steps: 128}
 MountainCarContinuous-v0: {normalize: true, frame_stack: 2, n_envs: 1, n_timesteps: 256,
   policy: MlpPolicy, n_steps: 128, env_wrapper: [{rl_zoo3.wrappers.FrameSkip: {skip: 2}}]}
+HalfCheetah-v5: {normalize: true, n_envs: 1, n_timesteps: 256, policy: MlpPolicy, n_steps: 128}
+MiniGrid-Empty-5x5-v0: {normalize: true, n_envs: 1, n_timesteps: 256, policy: MlpPolicy,
+  n_steps: 128, env_wrapper: minigrid.wrappers.FlatObsWrapper}
 PongNoFrameskip-v4: {n_envs: 1, n_timesteps: 64, policy: CnnPolicy, n_steps: 64, frame_stack: 4,
   env_wrapper: [stable_baselines3.common.atari_wrappers.AtariWrapper]}
 """
 
 
-@pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "PongNoFrameskip-v4"])
-def test_a_folder_of_its_own_training(adapted: Any, tmp_path: Path, name: str) -> None:
+NEEDED = {"HalfCheetah-v5": "mujoco", "MiniGrid-Empty-5x5-v0": "minigrid"}
+NAMES = ["Pendulum-v1", "MountainCarContinuous-v0", *NEEDED, "PongNoFrameskip-v4"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_of_its_own_training(
+    adapted: Any, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it stands
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
     from rl_zoo3 import ALGOS, create_test_env, get_saved_hyperparams
 
     importlib.import_module("rl_zoo3.import_envs")  # registers what rl-zoo knows
@@ -44,9 +57,10 @@ def test_a_folder_of_its_own_training(adapted: Any, tmp_path: Path, name: str) -
     model = ALGOS["ppo"].load(folder / f"{name}.zip", device="cpu")
     ours = EnvironmentSpec.parse(f"rl-zoo:{folder}").make()
     policy: Any = load_policy(f"rl-zoo:{folder}")
-    assert policy.usual_choice == ("sampled" if name.startswith("Pong") else None)
+    sampled = name.startswith(("Pong", "MiniGrid"))
+    assert policy.usual_choice == ("sampled" if sampled else None)
     seen, (mine, _) = theirs.reset(), ours.reset(seed=7)
-    for _ in range(300):
+    for _ in range(1001 if name.startswith("HalfCheetah") else 300):
         action, _ = model.predict(seen, deterministic=True)
         scores = policy.scores(np.asarray(mine)[None])[0][0]
         space: Any = ours.action_space
@@ -72,3 +86,7 @@ def test_a_folder_of_its_own_training(adapted: Any, tmp_path: Path, name: str) -
             return torch.stack([found.mean, found.stddev.log()], dim=1).numpy()
 
     adapted("rl_zoo3", f"PPO in {name}", policy, ours, of_the_library)
+    if policy.normalisation is not None:
+        (folder / name / "vecnormalize.pkl").unlink()
+        with pytest.raises(InvalidInput, match="vecnormalize.pkl"):
+            load_policy(f"rl-zoo:{folder}")

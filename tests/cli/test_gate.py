@@ -206,3 +206,30 @@ def test_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["gate", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Exit status: 0 passed; 1 worse; 2 bad input; 3 cannot tell yet" in said
+
+
+def test_a_study_of_several_mistakes_is_gated_by_those_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = ["--n", "1,2", "--trials", "4", "--natural", "12", "--spread", "0", "--workers", "1"]
+    collect_road(tmp_path / "old", "always_first", "--perturb", "stuck,random", settings=quick)
+    collect_road(tmp_path / "new", "always_first", "--perturb", "random,stuck", settings=quick)
+    capsys.readouterr()
+
+    def compare(*more: str, baseline: str = "old") -> dict[str, list[object]]:
+        gate(tmp_path, "new", "--json", *DECIDED, *more, baseline=baseline)
+        found: dict[str, list[object]] = json.loads(capsys.readouterr().out)
+        return found
+
+    # The candidate takes the mistakes of the baseline: its first ones, or those of the file.
+    assert compare()["checks"] == compare("--perturb", "stuck")["checks"]
+    assert compare()["checks"] != compare("--perturb", "random")["checks"]
+    file = tmp_path / "random.json"
+    saved = ["gate", f"{tmp_path}/old", "--save-baseline", str(file), "--perturb", "random"]
+    assert main(saved) == 0
+    capsys.readouterr()
+    assert compare(baseline=file.name)["checks"] == compare("--perturb", "random")["checks"]
+    assert gate(tmp_path, "new", "--perturb", "stuck", baseline=file.name) == BAD_INPUT
+    assert "is about perturb 'random', not 'stuck'; write it again" in capsys.readouterr().err
+    assert gate(tmp_path, "new", "--signal", "cost", baseline="old") == BAD_INPUT
+    assert "does not measure signal 'cost'" in capsys.readouterr().err

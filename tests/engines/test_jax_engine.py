@@ -240,6 +240,9 @@ def test_other_studies_are_refused() -> None:
     mistakes = replace(job, settings=replace(job.settings, perturb="stuck"))
     with pytest.raises(InvalidInput, match="its mistakes are random actions, not 'stuck'"):
         make_engine(mistakes, "jax")
+    against = replace(job, settings=replace(job.settings, reference="zoo:rocket"))
+    with pytest.raises(InvalidInput, match="it has the agent itself act, not 'zoo:rocket'"):
+        make_engine(against, "jax")
     assert isinstance(make_engine(mistakes, workers=1), LocalEngine)
     with pytest.raises(InvalidInput, match="as many lanes as its device has room for"):
         make_engine(job, "jax", workers=2)

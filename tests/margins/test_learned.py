@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,22 +12,27 @@ from safemargin.core.records import Floats
 from safemargin.errors import InvalidInput
 from safemargin.margins.learned import crossfit, models
 from safemargin.margins.learned.choosing import (
+    Judge,
     choose,
     farthest_of,
     mean_margin,
     telling_tolerances,
     values_for_fold,
+    worth_of,
 )
 from safemargin.margins.learned.crossfit import Lessons, cross_fit, fold_of_groups, train
 from safemargin.margins.learned.models import (
     Recipe,
+    broken_share,
     fit_networks,
     fit_view,
     largest_loss,
     log_size,
+    main_directions,
     mean_log_size,
 )
 from safemargin.margins.learned.probe import Layer, Probe, predict
+from safemargin.margins.methods import Promise
 
 RIDGE = Recipe("ridge", "largest loss")
 N_VALUES = (1, 2)
@@ -49,6 +54,23 @@ def test_targets_by_hand() -> None:
     np.testing.assert_allclose(log_size(losses), np.log(np.array([0, 3, 1]) + 0.2))
     sizes = np.array([[0, 0], [3, 3], [0.5, 1]])  # the largest so far, to either side
     np.testing.assert_allclose(mean_log_size(losses), np.log(sizes + 0.2).mean(axis=1))
+    few = np.array([[0.0, 1.0], [2.0, 1.0], [3.0, 3.0], [0.0, 0.0]])  # quartiles 1.5, 2, 2.5
+    np.testing.assert_allclose(broken_share(few), [0, 1 / 3, 1, 0])
+    assert broken_share(np.zeros((2, 2))).tolist() == [0, 0]
+
+
+def test_main_directions_are_those_of_a_whole_decomposition() -> None:
+    rng = np.random.default_rng(1)
+    for shape in ((60, 300), (400, 300)):
+        rows = rng.normal(size=(shape[0], 20)) * np.geomspace(9, 1, 20)
+        ready = (rows @ rng.normal(size=(20, 300)) + 0.1 * rng.normal(size=shape)).astype(
+            np.float32
+        )
+        found = main_directions(ready, 10)
+        exact = np.linalg.svd(ready, full_matrices=False)[2][:10].T
+        np.testing.assert_allclose(found.T @ found, np.eye(10), atol=1e-5)
+        assert np.linalg.svd(found.T @ exact)[1].min() > 0.999
+    assert main_directions(np.ones((8, 5), np.float32), 3).shape == (5, 1)
 
 
 def test_the_leave_one_out_error_of_ridge_is_that_of_leaving_one_out(
@@ -145,11 +167,12 @@ class TestNothingLeaks:
         seen = np.arange(150) < 120
         changed = Lessons(given.inputs, given.losses.copy(), given.groups, NO_KIN)
         changed.losses[~seen] = 99.0
-        options: dict[str, Any] = {"tolerances": (1.0,), "recipes": [RIDGE]}
-        before = values_for_fold(given, natural, N_VALUES, seen, **options)
-        after = values_for_fold(changed, natural, N_VALUES, seen, **options)
+        judges = [Judge((1.0,)), Judge((1.0,), "margin")]
+        before = values_for_fold(given, natural, N_VALUES, seen, judges, recipes=[RIDGE])
+        after = values_for_fold(changed, natural, N_VALUES, seen, judges, recipes=[RIDGE])
         assert np.isfinite(before).all()
         assert np.array_equal(before, after)
+        assert np.array_equal(before[0], before[1])  # there was but one recipe
 
 
 def test_folds_keep_groups_whole_and_are_even() -> None:
@@ -165,10 +188,23 @@ def test_folds_keep_groups_whole_and_are_even() -> None:
 
 def test_the_better_recipe_is_chosen() -> None:
     given = lessons()
-    choice = choose(given, np.ones(200, bool), N_VALUES, tolerances=(1.0,), recipes=[RIDGE])
+    choice = choose(given, np.ones(200, bool), N_VALUES, Judge((1.0,)), recipes=[RIDGE])
     assert choice.recipe == RIDGE
     assert 0.3 < choice.worth[RIDGE] <= 1
     assert len(choice.values) == 200
+
+
+def test_each_promise_is_judged_by_what_it_would_grant() -> None:
+    given, natural = lessons(400), np.ones(400, bool)
+    values = largest_loss(given.losses)
+    worth = {
+        promise: worth_of(values, given, natural, N_VALUES, Judge((1.0,), promise))
+        for promise in get_args(Promise)
+    }
+    # Some of what is granted may fail, so more than perfect knowledge would grant is possible.
+    assert 0.8 < worth["bound"] < worth["margin"] < 1.05
+    with pytest.raises(InvalidInput, match="the promise 'nothing'"):
+        worth_of(values, given, natural, N_VALUES, Judge((1.0,), "nothing"))  # type: ignore[arg-type]
 
 
 def test_margins_and_tolerances_by_hand() -> None:
@@ -238,8 +274,6 @@ class TestProbe:
 
 
 def test_worth_is_0_where_values_do_not_vary() -> None:
-    from safemargin.margins.learned.choosing import worth_of
-
     given = lessons(60)
     same: Floats = np.ones(60)
-    assert worth_of(same, given, np.ones(60, bool), N_VALUES, (1.0,), 0.95) == 0.0
+    assert worth_of(same, given, np.ones(60, bool), N_VALUES, Judge((1.0,))) == 0.0

@@ -18,6 +18,8 @@ from labelled import Labels, to_judge
 from labels import Labeller, keep
 from learned import pack, unpack
 
+from safemargin.margins.learned.models import fit_view
+
 
 def test_the_agents_own_action_returns_what_the_game_did(tmp_path: Path) -> None:
     game = Labeller("pong-a3c", stride=700, full=1.0).game(1, until=np.inf)
@@ -56,9 +58,17 @@ def test_of_games_on_one_play_the_first_is_judged_and_the_others_are_kin() -> No
     assert not any(group == 1 for row, group in kin.tolist())
 
 
-def test_inputs_are_packed_to_four_bits() -> None:
-    inputs = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
-    inputs[inputs < 0] = 0
-    again = unpack(pack(inputs), len(inputs))
-    np.testing.assert_allclose(again, inputs, rtol=2**-5)
-    np.testing.assert_array_equal(unpack(pack(again), len(inputs)), again)
+def test_packed_inputs_keep_what_models_see_of_them() -> None:
+    """Coordinates along the main directions, and distances; the rest comes back as noise."""
+    rng = np.random.default_rng(0)
+    along = rng.normal(size=(400, 10)) * np.geomspace(8, 1, 10)
+    inputs = along @ rng.normal(size=(10, 600)) + 4 * rng.normal(size=(400, 600)) + 3
+    inputs = np.maximum(inputs, 0).astype(np.float32)
+    again = unpack(pack(inputs))
+    assert sum(part.nbytes for part in pack(inputs).values()) < inputs.nbytes / 2
+    assert again.dtype == np.float32
+    before, after = fit_view(inputs), fit_view(again)
+    shared = np.linalg.svd(before.directions[:, :10].T @ after.directions[:, :10])[1]
+    assert shared.min() > 0.99
+    for moments in (inputs, again):
+        assert after(moments)[1].mean() == pytest.approx(before(inputs)[1].mean(), rel=0.1)

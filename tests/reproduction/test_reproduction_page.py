@@ -46,7 +46,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, StoredStudy]:
     """A small study of CartPole, kept as if it were one of the paper's."""
     folder = tmp_path_factory.mktemp("reproduction")
     paper = PaperStudy(
-        "pong-apex", "cartpole", "CartPole-v1", SETTINGS, 40, 40, "a stand-in for a test", 100
+        "pong-apex", "cartpole", "CartPole-v1", SETTINGS, 24, 24, "a stand-in for a test", 100
     )
     with sm.Study.create(folder / "study", paper.environment, paper.policy, SETTINGS) as study:
         study.collect(paper.natural, paper.spread, workers=1)
@@ -127,7 +127,7 @@ def test_a_page_from_what_there_is(kept: tuple[Any, StoredStudy]) -> None:
     studies = stored_studies(kept[1].folder.parent)
     assert list(studies) == ["pong-apex"]
     page = build.build_page("{{measured}}\n\n{{cost}}\n\n{{table_two}}\n\n{{supervised}}", studies)
-    assert "| pong-apex | 40 + 40 |" in page
+    assert "| pong-apex | 24 + 24 |" in page
     assert "| a test |" in page
     assert tables.MISSING in page  # there is no study of Beamrider
     with pytest.raises(ValueError, match="unpack"):
@@ -369,7 +369,7 @@ def test_the_way_of_an_agent_is_played_once(
     for _ in range(30):
         simulator.step(int(rng.integers(6)))
     spent, differ = [0, 0], 0
-    for _ in range(60):
+    for _ in range(30):
         rows, _ = pong.runner.scores([simulator.observation], [None])
         own = int(pong.runner.choose(rows[0], None, None))
         before = steps

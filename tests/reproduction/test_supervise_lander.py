@@ -19,6 +19,7 @@ pytest.importorskip("pyarrow", reason="pip install 'safemargin[parquet]'")
 sys.path.insert(0, str(ROOT / "reproduction"))
 
 import supervise_lander as lander
+from looking import Looker
 
 
 def faller(observations: np.ndarray) -> np.ndarray:
@@ -69,7 +70,7 @@ def test_nobody_changes_nothing_and_an_overseer_earns_more(pilot: lander.Pilot) 
         observation, reward, terminated, truncated, _ = env.step(action)
         total, decisions, ended = total + float(reward), decisions + 1, terminated or truncated
     assert (alone.reward, alone.decisions) == (pytest.approx(total, abs=1e-3), decisions)
-    helped = pilot.fly(lander.Looker("random", 0.05, np.array([0.0]), 0), 11)
+    helped = pilot.fly(Looker("random", 0.05, np.array([0.0]), (1, 0)), 11)
     assert 0 < helped.overruled <= helped.looked_at
     assert helped.reward > alone.reward
 
@@ -80,7 +81,7 @@ def test_looks_are_a_twentieth_whatever_the_numbers(strategy: str, shift: float)
     """Even if the numbers are higher than they were in other games."""
     rng = np.random.default_rng(0)
     for reference in (rng.normal(size=2_000), np.round(rng.normal(size=2_000))):
-        look = lander.Looker(strategy, 0.05, reference, 0)
+        look = Looker(strategy, 0.05, reference, (1, 0))
         picked = [
             look({"proxy": value, "regret": value}, lambda value=value: (value, 0))
             for value in (rng.choice(reference, 1_000) + shift).tolist()

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 def test_half_widths_hold(
     table: Transitions, stochastic: bool, n: int, sampling_error: float, whole: bool
 ) -> None:
-    studies = 1500 if whole else 80
+    studies = 1500 if whole else 50
     exact = exact_criticality(table, state=0, n=n, gamma=0.99, horizon=459)
     errors, within, trials = [], 0, []
     for seed in range(studies):

@@ -36,7 +36,7 @@ def cart_pole(seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("parts", [frozen_lake, cart_pole])
 def test_ranges_hold(parts: Any, whole: bool, tmp_path: Path) -> None:
-    studies, size = (20, 50) if whole else (2, 30)
+    studies, size = (20, 50) if whole else (2, 16)
     plans: dict[int, list[Any]] = {4: [], 12: []}  # by the moments that a plan measures
     taken = []
     for seed in range(studies):

@@ -83,12 +83,12 @@ def test_where_everything_is_random_too(tmp_path: Path, plan: Any) -> None:
         (perturb, signal) for perturb in ("random", "stuck") for signal in ("reward", "termination")
     ]
     with create(tmp_path / "together", "make_slipping", **more) as together:
-        together.collect(natural=2, spread=0, workers=1, more=pairs)
+        together.collect(natural=1, spread=0, workers=1, more=pairs)
     trials = set()
     for number, (perturb, signal) in enumerate(pairs):
         about = {"perturb": perturb, "signal": signal}
         with create(tmp_path / str(number), "make_slipping", **more, **about) as alone:
-            alone.collect(natural=2, spread=0, workers=1)
+            alone.collect(natural=1, spread=0, workers=1)
             with sm.Study.open(tmp_path / "together", **about, trust=True) as shared:
                 assert numbers(shared) == numbers(alone)
                 trials.add(tuple(shared.tuples().trials.ravel()))
@@ -191,10 +191,44 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     refusal = capsys.readouterr().err
     assert "does not measure perturb 'delayed:2'; it measures perturb 'random' with sig" in refusal
     assert "`safemargin collect` with --perturb and --signal adds more" in refusal
-    assert run(*base, "--plan", "--perturb", "random,stuck") == 2
-    assert "--plan forecasts one kind of mistake and one loss at a time" in capsys.readouterr().err
     assert run(*base, "--perturb", "stuck,delayed:999") == 2
     assert "delays actions by as long as the horizon" in capsys.readouterr().err
+
+
+def test_a_plan_of_several_adds_up_and_writes_nothing(
+    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["collect", f"{WORLDS}:make_costly", POLICY, "--scores", "logits", "--n", "1,2,4"]
+    base += ["--trials", "5", "--opening", "6", "--gamma", "0.9", "--engine", "local", "--plan"]
+    base += ["--natural", "40", "--spread", "20", "--plan-moments", "4"]
+    asked = ["--perturb", "random,stuck", "--signal", "reward,cost"]
+    new = tmp_path / "study"
+    assert main([*base, "-o", str(new), *asked, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert not new.exists()
+    pairs = {(one["perturb"], one["signal"]): one for one in plan["pairs"]}
+    random, stuck = pairs["random", "reward"], pairs["stuck", "reward"]
+    assert random["trials"]["expected"] == 60 * (2 + 4 + 16)  # every sequence of two actions
+    assert stuck["trials"]["expected"] == 60 * 3
+    # The second loss comes from the trials of the first.
+    assert (pairs["random", "cost"]["plan"], pairs["stuck", "cost"]["plan"]) == (None, None)
+    spent = random["worker_seconds"]["expected"] + stuck["worker_seconds"]["expected"]
+    spent += plan["episode_seconds"]["expected"]
+    prepared = random["plan"]["preparation_seconds"]
+    assert plan["seconds"]["expected"] == pytest.approx(prepared + spent / plan["workers"])
+    assert main([*base, "-o", str(new), *asked]) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    assert "steps with the action stuck: loss of discounted reward" in table
+    assert "shares them" in table
+    # What a study does not measure is planned without its episodes, and not added to it.
+    with sm.Study.open(several) as study:
+        before = study.measured
+    one = ["--perturb", "delayed:2", "--signal", "reward", "--json"]
+    assert main([*base, "-o", str(several), *one]) == 0
+    stages = json.loads(capsys.readouterr().out)["forecast"]["stages"]
+    assert [stage["n"] for stage in stages] == [1, 2, 4]
+    with sm.Study.open(several) as study:
+        assert study.measured == before
 
 
 def test_what_makes_no_sense_adds_nothing(several: Path) -> None:

@@ -53,6 +53,7 @@ def gate(
     proxy: Annotated[str | None, Parameter(metavar="NAME")] = None,
     other_versions: bool = False,
     files: GateFiles = GateFiles(),
+    about: options.About = options.About(),
     as_json: options.Json = False,
 ) -> int:
     """Compare a new checkpoint with an old one: is the agent worse than it was?
@@ -64,6 +65,7 @@ def gate(
 
         safemargin gate runs/old --save-baseline baseline.json
         safemargin gate runs/new --baseline baseline.json --report gate.html
+        safemargin gate runs/new --baseline runs/old --perturb stuck --signal cost
 
     Exit status: 0 passed; 1 worse; 2 bad input; 3 cannot tell yet (it says how many more moments
     would decide).
@@ -93,6 +95,7 @@ def gate(
         "confidence": confidence,
         "error_rate": error_rate,
         "other_versions": other_versions,
+        "about": (about.perturb, about.signal),
     }
     try:
         # A fault of the gate itself must not read as "worse".
@@ -101,18 +104,23 @@ def gate(
             if baseline is not None or save_baseline is None:
                 result = _compare(candidate, baseline, proxy, asked, files)
             if save_baseline is not None and (result is None or result.verdict == "passed"):
-                _save(candidate, save_baseline, proxy)
+                _save(candidate, save_baseline, proxy, about)
     except SafemarginError as error:
         return _report_failure(error, files, as_json=as_json)
     if result is None:
         written = [] if save_baseline is None else [save_baseline]
         options.print_written({"baseline": str(save_baseline)}, written, as_json=as_json)
         return options.OK
+    if save_baseline is not None and result.verdict != "passed":
+        options.print_note(f"{save_baseline} was not written, because STUDY did not pass")
+    return _answer(result, files, as_json=as_json)
+
+
+def _answer(result: GateResult, files: GateFiles, *, as_json: bool) -> int:
+    """Print what was found; return the exit status."""
     from safemargin.cli.show_gate import print_gate
 
     options.print_answer(result, print_gate, as_json=as_json)
-    if save_baseline is not None and result.verdict != "passed":
-        options.print_note(f"{save_baseline} was not written, because STUDY did not pass")
     if files.report_only:
         return options.OK
     return {"passed": options.OK, "worse": options.FINDING}.get(result.verdict, CANNOT_TELL)
@@ -141,11 +149,11 @@ def _report_failure(error: SafemarginError, files: GateFiles, *, as_json: bool) 
     return options.OK
 
 
-def _save(study: Path, file: Path, proxy: str | None) -> None:
+def _save(study: Path, file: Path, proxy: str | None, about: options.About) -> None:
     from safemargin.study.gating import read_checkpoint
 
     options.note_new_parents(file)
-    found = read_checkpoint(study, proxy)
+    found = read_checkpoint(study, proxy, about=(about.perturb, about.signal))
     _make_parent(file)
     found.save(file)
 

@@ -10,7 +10,6 @@ from cyclopts import Parameter
 
 from safemargin.cli import options
 from safemargin.core.measured import RANDOM, REWARD, split_perturbations
-from safemargin.errors import InvalidInput
 
 
 @Parameter(name="*", group=options.group("Which mistakes are made, and what is lost"))
@@ -43,12 +42,3 @@ class MeasureOptions:
             for perturb in perturbs or dict.fromkeys(one for one, _ in known) or [RANDOM]
             for signal in signals or dict.fromkeys(other for _, other in known) or [REWARD]
         ]
-
-    def refuse_several(self, output: Path) -> None:
-        """Raise InvalidInput where a forecast is asked for several at once."""
-        pairs = self.pairs(output)
-        if len(pairs) > 1:
-            raise InvalidInput(
-                "--plan forecasts one kind of mistake and one loss at a time; name one of "
-                f"{', '.join(' with '.join(pair) for pair in pairs)}"
-            )

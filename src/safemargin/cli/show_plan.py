@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 from safemargin.cli.console import print_table
+from safemargin.core.measured import Measured, without_folder
 from safemargin.core.records import PHASES
 from safemargin.core.text import counted, duration
 from safemargin.study.forecast import Range, StageCost
 from safemargin.study.planning import CostPlan
+from safemargin.study.planning_several import CostPlans
 
 WIDE = 4.0
 """A range whose ends differ by more than this factor is called wide."""
+
+
+def print_any_plan(plan: CostPlan | CostPlans) -> None:
+    """Print the plan of one kind of mistake and loss, or of several."""
+    if isinstance(plan, CostPlan):
+        print_plan(plan)
+    else:
+        print_plans(plan)
+
+
+def print_plans(found: CostPlans) -> None:
+    """Print the cost of each kind of mistake and loss, and the total."""
+    first, workers = found.first, found.workers
+
+    def time(seconds: Range) -> str:
+        return _time(seconds.through(lambda spent: spent / workers))
+
+    rows = [["episodes", "", _count(found.episode_steps), time(found.episode_seconds)]]
+    for pair in found.pairs:
+        name = Measured(without_folder(pair.perturb), pair.signal)
+        cells = [_count(pair.trials), _count(pair.steps), time(pair.worker_seconds)]
+        shares = ["shares them", "", ""]
+        rows.append([f"{name.mistakes}: {name.loss}", *(shares if pair.plan is None else cells)])
+    print_table(_title(first), ["", "trials", "simulator steps", "time"], rows)
+    print(
+        f"time      {_time(found.seconds)} with {counted(workers, 'worker')}, "
+        f"{duration(first.preparation_seconds)} of it to examine and to choose"
+    )
+    measured = sum(pair.plan.pilot_moments for pair in found.pairs if pair.plan is not None)
+    print(
+        f"measured  {counted(measured, 'moment')}, nothing is kept; name one --perturb for what "
+        "each n costs and\n          what would be cheaper; in brackets what holds 9 times out of "
+        "10"
+    )
 
 
 def print_plan(plan: CostPlan) -> None:

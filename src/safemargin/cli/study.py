@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from dataclasses import dataclass, fields, replace
@@ -68,8 +69,8 @@ def doctor(
     """
     from safemargin.cli.console import note_choice, say_how_it_plays
     from safemargin.environments import EnvironmentSpec
+    from safemargin.environments.doctor.returns import settings_for
     from safemargin.environments.functional.naming import suited_to
-    from safemargin.study.creation import settings_for
 
     acts = {} if action_choice is None else {"action_choice": action_choice}
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
@@ -226,6 +227,7 @@ def collect(
     from safemargin.cli.show_status import show_status
     from safemargin.engines import check_engine
     from safemargin.study.collection import check_collect
+    from safemargin.study.creation import nothing_left_if_refused
 
     if output == Path():
         raise InvalidInput("-o needs the name of a folder for the study")
@@ -246,30 +248,33 @@ def collect(
     policy = made_with.policy(policy)
     say_how_it_plays(environment, policy)
     if plan.plan:
-        measure.refuse_several(output)
-        return _plan(plan, output, environment, policy, as_json=as_json, **what, **size)
+        return _plan(plan, pairs, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
-    with ProgressBar() as progress:
-        study = sm.Study.create(output, environment, policy, **what, progress=progress)
-        note_choice(study.settings, environment, settings.action_choice)
-        study.collect(**size, more=pairs[1:], progress=progress)
-    with study:
+    with nothing_left_if_refused(output), contextlib.ExitStack() as opened:
+        with ProgressBar() as progress:
+            made = sm.Study.create(output, environment, policy, **what, progress=progress)
+            study = opened.enter_context(made)
+            note_choice(study.settings, environment, settings.action_choice)
+            study.collect(**size, more=pairs[1:], progress=progress)
         show_status(study, as_json=as_json)
     return options.OK
 
 
-def _plan(plan: PlanOptions, *where: Any, as_json: bool, **size: Any) -> int:
+def _plan(plan: PlanOptions, pairs: list[Any], *where: Any, as_json: bool, **size: Any) -> int:
     """Print what the same command without --plan would cost."""
     from safemargin.cli.console import ProgressBar
-    from safemargin.cli.show_plan import print_plan
+    from safemargin.cli.show_plan import print_any_plan
+    from safemargin.study.planning_several import plan_several
 
     size |= {"moments": plan.plan_moments, "seconds": plan.plan_seconds}
     with (
         options.on_ctrl_c("stopped before a moment was measured, so there is no plan"),
         ProgressBar() as progress,
     ):
-        found = sm.plan_study(*where, **size, progress=progress)
-    options.print_answer(found, print_plan, as_json=as_json)
+        size["progress"] = progress
+        several = len(pairs) > 1
+        found = plan_several(pairs, *where, **size) if several else sm.plan_study(*where, **size)
+    options.print_answer(found, print_any_plan, as_json=as_json)
     return options.INTERRUPTED if found.interrupted else options.OK
 
 
@@ -283,6 +288,7 @@ def learn(
     output: options.Output | None = None,
     labels: int = 0,
     tolerance: float | None = None,
+    promise: options.Promise = "bound",
     confidence: options.Confidence = 0.95,
     no_traces: bool = False,
     engine: EngineOptions = EngineOptions(),
@@ -300,6 +306,7 @@ def learn(
 
         safemargin learn runs/pong
         safemargin learn runs/beamrider --labels 5000 --tolerance 0.5
+        safemargin learn runs/pong --promise margin --tolerance 0.5
         safemargin learn runs/pong --target regret -o regret.json
 
     Args:
@@ -313,6 +320,7 @@ def learn(
             games with a few trials each, for training only
         tolerance: the loss at which models of losses are compared (default: three that tell
             moments apart)
+        promise: compare models by the margins that this promise grants; name the one you will fit
         no_traces: do not replay all episodes to record the proxy along them; fit, validate and
             compare need only the moments, but report, explorer and simulations need the episodes,
             and margins fitted without them know no proxy of an episode's last steps, so that a
@@ -335,6 +343,7 @@ def learn(
             target=target,
             labels=labels,
             tolerance=tolerance,
+            promise=promise,
             confidence=confidence,
             traces=not no_traces,
             **vars(engine),

@@ -33,6 +33,9 @@ REWARD = "reward"
 SIGNALS = (REWARD, "undiscounted", "cost", "cost:KEY", "info:KEY", "termination", "failure")
 """What can be lost, as it is written."""
 
+LOOKAHEAD = "lookahead:STEPS"
+"""A reference that tries every action; any other text names a policy."""
+
 _KINDS = {form.partition(":")[0] for form in PERTURBATIONS}
 
 
@@ -75,6 +78,29 @@ def parse_perturbation(text: str) -> Written:
         f"perturb {text!r} is unknown; {did_you_mean(text, PERTURBATIONS)}; 'file.py:function' "
         "names your own"
     )
+
+
+def parse_reference(text: str) -> Written:
+    """Take a reference apart: a policy, or a lookahead; InvalidInput if that is written wrong."""
+    kind, _, argument = text.partition(":")
+    if kind != "lookahead":
+        if not text:
+            raise InvalidInput(f"reference '': name a policy, or {LOOKAHEAD}")
+        return Written("policy", text)
+    written = Written(kind, argument)
+    if not (written.number >= 1 and written.number % 1 == 0):
+        raise InvalidInput(
+            f"reference {text!r}: write it as {LOOKAHEAD}, with a whole number of steps from 1"
+        )
+    return written
+
+
+def reference_in_words(text: str) -> str:
+    """Return who acts after the mistakes: 'with expert.onnx acting afterwards'."""
+    written = parse_reference(text)
+    if written.kind == "lookahead":
+        return f"with a lookahead of {int(written.number)} steps acting afterwards"
+    return f"with {Path(text).name} acting afterwards"
 
 
 def split_perturbations(texts: Iterable[str]) -> list[str]:
@@ -137,6 +163,8 @@ class Measured:
 
     perturb: str = RANDOM
     signal: str = REWARD
+    reference: str | None = None
+    """Who acts after the mistakes; None: the agent itself."""
 
     @property
     def usual(self) -> bool:
@@ -165,13 +193,15 @@ class Measured:
     @property
     def loss(self) -> str:
         """What a tolerance is: 'loss of discounted reward'."""
-        return loss_in_words(self.signal)
+        loss = loss_in_words(self.signal)
+        return loss if self.reference is None else f"{loss} {reference_in_words(self.reference)}"
 
     @property
     def brief(self) -> str:
         """Both in a few words, without what is usual."""
         parts = [self.mistakes] if self.perturb != RANDOM else []
-        return ", ".join(parts + ([self.loss] if self.signal != REWARD else []))
+        unusual = self.signal != REWARD or self.reference is not None
+        return ", ".join(parts + [self.loss] * unusual)
 
     def __str__(self) -> str:
         return f"n counts {self.mistakes}, and the tolerance is a {self.loss}"
@@ -179,7 +209,8 @@ class Measured:
     def to_dict(self) -> dict[str, str]:
         """Return plain values for JSON."""
         about = {"perturb": self.perturb, "mistakes": self.mistakes}
-        return {**about, "signal": self.signal, "loss": self.loss}
+        found = {**about, "signal": self.signal, "loss": self.loss}
+        return found if self.reference is None else {**found, "reference": self.reference}
 
     @classmethod
     def from_dict(cls, values: Any) -> Measured:
@@ -189,9 +220,14 @@ class Measured:
         signal = values.get("signal", REWARD)
         if not isinstance(signal, str):
             raise InvalidInput(f"'measured' must name a signal, not {signal!r:.40}")
+        reference = values.get("reference")
+        if reference is not None and not isinstance(reference, str):
+            raise InvalidInput(f"'measured' must name a reference, not {reference!r:.40}")
         parse_perturbation(values["perturb"])
         parse_signal(signal)
-        return cls(values["perturb"], signal)
+        if reference is not None:
+            parse_reference(reference)
+        return cls(values["perturb"], signal, reference)
 
 
 USUAL = Measured()
@@ -203,6 +239,11 @@ def without_folder(text: str) -> str:
     written = parse_perturbation(text)
     name = Path(written.argument).name
     return {"policy": f"policy:{name}", "own": name}.get(written.kind, text)
+
+
+def reference_without_folder(text: str) -> str:
+    """Return a reference with the name of its file instead of the path."""
+    return Path(text).name if parse_reference(text).kind == "policy" else text
 
 
 def mistakes_in_words(text: str) -> str:

@@ -17,7 +17,9 @@ from safemargin.core.measured import (
     REWARD,
     Measured,
     parse_perturbation,
+    parse_reference,
     parse_signal,
+    reference_without_folder,
     without_folder,
 )
 from safemargin.errors import InvalidInput, did_you_mean
@@ -82,6 +84,10 @@ class Settings:
     """What is lost: reward (discounted), undiscounted (reward), cost (discounted info["cost"]; a
     rise is a loss), cost:KEY or info:KEY (another name in info), termination (steps before the
     end), or failure (an end by termination)."""
+    reference: str | None = None
+    """Who acts after the mistakes, and in the run they are compared with, instead of the agent:
+    another policy (by its highest score), or lookahead:STEPS, which tries every action and has the
+    agent follow for that many steps (each of its steps costs that many for every action)."""
     action_choice: ActionChoice = "greedy"
     """How the policy under test turns scores into actions."""
     epsilon: float = 0.0
@@ -144,6 +150,17 @@ class Settings:
             value = getattr(self, name)
             _require(isinstance(value, str), f"{name} must be a text, got {value!r:.40}")
         parse_signal(self.signal)
+        if self.reference is not None:
+            _require(
+                isinstance(self.reference, str),
+                f"reference must be a text, got {self.reference!r:.40}",
+            )
+            ahead = parse_reference(self.reference).number
+            _require(
+                not ahead > self.horizon,
+                f"reference {self.reference!r} looks further ahead than the horizon of "
+                f"{self.horizon} steps, behind which nothing counts; take at most that",
+            )
         written = parse_perturbation(self.perturb)
         _require(
             written.kind != "delayed" or written.number < self.horizon,
@@ -203,7 +220,8 @@ class Settings:
     @property
     def measured(self) -> Measured:
         """What the losses are about, for people and for margins."""
-        return Measured(without_folder(self.perturb), self.signal)
+        reference = None if self.reference is None else reference_without_folder(self.reference)
+        return Measured(without_folder(self.perturb), self.signal, reference)
 
     @property
     def excluded_steps(self) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from safemargin.core.records import Floats
 from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.perturbations import UNIFORM, History, Perturbation
+from safemargin.criticality.reference import Reference
 from safemargin.criticality.rollouts import Point, Runner
 from safemargin.environments import Simulator, Snapshot
 from safemargin.policies.base import Memory
@@ -53,6 +54,11 @@ class _Slot:
     memory: Memory
     history: History
 
+    @property
+    def errs(self) -> bool:
+        """Whether its next step is a mistake."""
+        return len(self.trial.rollout.rewards) < len(self.trial.uniforms)
+
 
 @dataclass(eq=False)
 class TrialBatch:
@@ -68,6 +74,8 @@ class TrialBatch:
     """Those of the runner to use; by default all of them."""
     perturbation: Perturbation | None = None
     """What the mistakes are; by default those of the runner."""
+    reference: Reference | None = None
+    """Who acts after them; by default the agent."""
 
     def __post_init__(self) -> None:
         self._mistakes = self.perturbation or self.runner.mistakes
@@ -102,18 +110,32 @@ class TrialBatch:
     def advance(self) -> None:
         """Advance every running trial by one step."""
         asking = [slot for slot in self._busy if not self._joins_earlier(slot)]
+        if self.reference is not None:
+            erring = [slot for slot in asking if slot.errs]
+            self._take_over(self.reference, [slot for slot in asking if not slot.errs])
+            asking = erring
         if asking:
             rows, memories = self.runner.scores(
                 [slot.simulator.observation for slot in asking], [slot.memory for slot in asking]
             )
             for slot, row, memory in zip(asking, rows, memories, strict=True):
                 slot.memory = memory
-                if len(slot.trial.rollout.rewards) < len(slot.trial.uniforms):
+                if slot.errs:
                     self._err(slot, row)
                 else:
                     generator = slot.trial.streams.policy
                     self._step(slot, self.runner.choose(row, generator, slot.simulator.mask))
         self._release([slot for slot in self._busy if slot.trial.rollout.over])
+
+    def _take_over(self, reference: Reference, slots: Sequence[_Slot]) -> None:
+        """Have the reference take one step in each of these trials."""
+        if not slots:
+            return
+        actions, steps = reference.actions(self.runner, [slot.simulator for slot in slots])
+        for slot, action, spent in zip(slots, actions, steps, strict=True):
+            slot.trial.steps += spent
+            slot.memory = None  # of an agent that acts no more
+            self._step(slot, action)
 
     def run(self, trials: Sequence[Trial]) -> None:
         """Start these trials as simulators become free, and advance until all are complete."""
@@ -144,7 +166,8 @@ class TrialBatch:
         position, n = len(rollout.rewards), len(slot.trial.uniforms)
         if self.state_index is None or position < n:
             return False
-        other = self.state_index.match_or_add(position, slot.simulator, slot.memory, rollout, n)
+        memory = slot.memory if self.reference is None else None
+        other = self.state_index.match_or_add(position, slot.simulator, memory, rollout, n)
         if other is not None:
             rollout.follow(other)
         return other is not None
@@ -209,6 +232,19 @@ def action_returns(
     trial; return equal streams to compare the actions in the same future. Simulators stay where
     trials ended.
     """
+    trials = first_actions(runner, point, state_index, environment=environment, policy=policy)
+    return np.array([runner.returns(trial.rollout.all_rewards())[0] for trial in trials])
+
+
+def first_actions(
+    runner: Runner,
+    point: Point,
+    state_index: StateIndex | None = None,
+    *,
+    environment: Callable[[], np.random.Generator] | None = None,
+    policy: Callable[[], np.random.Generator] | None = None,
+) -> list[Trial]:
+    """Play a trial of each action at a point, as `action_returns` does."""
     space = runner.simulator.env.action_space
     assert isinstance(space, gym.spaces.Discrete)
     actions = int(space.n)
@@ -218,4 +254,4 @@ def action_returns(
         # Random actions are made from uniform numbers; this number gives the wanted action.
         trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
     TrialBatch(runner, point, state_index, perturbation=UNIFORM).run(trials)
-    return np.array([runner.returns(trial.rollout.all_rewards())[0] for trial in trials])
+    return trials

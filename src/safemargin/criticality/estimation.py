@@ -10,6 +10,7 @@ import numpy as np
 
 from safemargin.core.records import Array, Episode, Floats, Measurement
 from safemargin.core.seeding import Purpose, stream
+from safemargin.criticality import reference
 from safemargin.criticality.batch import Streams, Trial, TrialBatch
 from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.plans import Plan, Planner, listed
@@ -102,7 +103,11 @@ class MomentMeasurer:
     """Whether some trials of every n are repeated, not only those of one n."""
 
     def __post_init__(self) -> None:
-        runner, episode, step, randomness = self.runner, self.episode, self.step, self.randomness
+        runner, episode, step = self.runner, self.episode, self.step
+        self.reference = runner.successor
+        if self.reference is not None and self.reference.looks_ahead and not self.randomness.none:
+            raise InvalidInput(reference.NOT_RANDOM.format(reference=self.reference.text))
+        randomness = self.randomness = trial_randomness(runner, self.randomness)
         if randomness.none and episode.cut and step + runner.settings.horizon > episode.steps:
             raise InvalidInput(
                 f"step {step} was not followed for its horizon of {runner.settings.horizon} steps: "
@@ -120,7 +125,8 @@ class MomentMeasurer:
         self.state_index = StateIndex(self.settings.horizon) if recognised else None
         self._leave()
         self._own: list[tuple[float, ...]] = []  # under the policy, from the first proof
-        self._prove(self.settings.horizon, self.state_index)
+        # A reference goes on otherwise, so its trials have nothing in common with the episode.
+        self._prove(self.settings.horizon, None if self.reference else self.state_index)
         self.planner = Planner(
             self.settings,
             runner.random_actions,
@@ -130,8 +136,14 @@ class MomentMeasurer:
             mask=self.point.snapshot.mask,
         )
         self._unperturbed: list[Trial] = []
-        # Where nothing is random, the recorded episode is the unperturbed run: no trial needed.
-        self._recorded_returns = runner.returns(self._own)
+        # Where nothing is random, one run says what there is to lose: the recorded episode itself,
+        # or one in which the reference acts from here on.
+        self._sole_returns = runner.returns(self._own)
+        if self.reference is not None and randomness.none:
+            alone = self._trial(runner.no_uniforms, 0)
+            self._batch(self.point).run([alone])
+            self.overhead += alone.steps
+            self._sole_returns = self._returns(alone)
 
     def measure(self, *n_values: int) -> list[Measurement]:
         """Run the trials that the plan of each n asks for, until its rule stops."""
@@ -172,7 +184,7 @@ class MomentMeasurer:
 
     def _run(self, every: Sequence[_Series]) -> None:
         """Run trials in lock-step, those certain to be needed first, and judge them in order."""
-        batch = TrialBatch(self.runner, self.point, self.state_index)
+        batch = self._batch(self.point)
         # The largest n first: its trials are the longest, and all others start like them.
         unfinished = [series for series in reversed(every) if not series.stopped]
         while unfinished:
@@ -190,7 +202,8 @@ class MomentMeasurer:
 
         Each of the `beam` worst sequences of a length is extended by every action; how bad one is
         says its own trial, in which the policy goes on after it. Of sequences with equal returns,
-        which often lead to the same state, one is kept as long as there are others.
+        which often lead to the same state, one is kept as long as there are others. As long as all
+        sequences of a length were tried, the worst of them is exact.
         """
         actions = int(self.runner.random_actions.space.n)  # type: ignore[attr-defined]
         kept: list[tuple[int, ...]] = [()]
@@ -198,7 +211,8 @@ class MomentMeasurer:
         for length in range(1, max(n_values) + 1):
             sequences = [(*before, action) for before in kept for action in range(actions)]
             rule = WorstRule(self.settings, len(sequences))
-            plan = Plan(listed(sequences, actions), rule, exact=False)
+            every = len(sequences) == actions**length
+            plan = Plan(listed(sequences, actions), rule, exact=every)
             series = _Series(length, plan, {signal: rule})
             self._run([series])
             returns = np.array([self._returns(trial)[signal] for trial in series.trials])
@@ -211,6 +225,9 @@ class MomentMeasurer:
             else:
                 self.overhead += sum(trial.steps for trial in series.trials)
         return found
+
+    def _batch(self, point: Point) -> TrialBatch:
+        return TrialBatch(self.runner, point, self.state_index, reference=self.reference)
 
     def _next_trial(self, unfinished: Sequence[_Series]) -> Trial | None:
         """Return the next trial to start, or None to wait for those that are running."""
@@ -322,7 +339,9 @@ class MomentMeasurer:
         others = generator.integers(len(returns), size=2)
         worst = int(np.argmin(of_first))
         simulator = self.runner.simulator
-        batch = TrialBatch(self.runner, self._go_to(), simulators=[simulator])
+        batch = TrialBatch(
+            self.runner, self._go_to(), simulators=[simulator], reference=self.reference
+        )
         for number in (worst, int(np.argmax(of_first)), *map(int, others)):
             trial = self._trial(series.plan.uniforms(number), number)
             batch.run([trial])
@@ -349,8 +368,15 @@ class MomentMeasurer:
 
     def _own_returns(self, number: int) -> tuple[float, ...]:
         if self.randomness.none:
-            return self._recorded_returns
+            return self._sole_returns
         return self._returns(self._unperturbed[number])
+
+
+def trial_randomness(runner: Runner, randomness: Randomness) -> Randomness:
+    """Return what is random in trials: no policy if the agent is never asked."""
+    if runner.successor is not None and not runner.mistakes.watches:
+        return replace(randomness, policy=False)
+    return randomness
 
 
 def trial_streams(seed: int, randomness: Randomness, keys: tuple[int, ...], number: int) -> Streams:

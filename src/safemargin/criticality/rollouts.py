@@ -17,6 +17,7 @@ from safemargin.core.seeding import Purpose, environment_seed, stream
 from safemargin.core.settings import Settings
 from safemargin.criticality.coalescing import Rollout, StateIndex
 from safemargin.criticality.perturbations import History, Perturbation, make_perturbation
+from safemargin.criticality.reference import Reference, make_reference
 from safemargin.criticality.replaying import Replay, native_action
 from safemargin.criticality.signals import Signal
 from safemargin.environments import Simulator, Snapshot, Step
@@ -62,6 +63,8 @@ class Runner:
     siblings: Sequence[Simulator] = ()
     perturbation: Perturbation | None = None
     """The one that the settings name, where it is loaded already."""
+    reference: Reference | None = None
+    """The one that the settings name, where it is loaded already."""
     signals: tuple[str, ...] = ()
     """What trials add up, all at once; by default the signal of the settings alone."""
 
@@ -81,6 +84,15 @@ class Runner:
         """What takes the place of the agent's actions in trials."""
         found = self.perturbation or make_perturbation(self.settings.perturb)
         found.check(self.simulator.env.action_space, self.settings)
+        return found
+
+    @cached_property
+    def successor(self) -> Reference | None:
+        """Who acts after the mistakes; None: the agent itself."""
+        if self.reference is None and self.settings.reference is None:
+            return None
+        found = make_reference(self.reference or self.settings.reference or "")
+        found.check(self.simulator.env, self.policy)
         return found
 
     def run_game(self, key: EpisodeKey, *, seed: int | None = None) -> list[Episode]:
@@ -350,9 +362,11 @@ class Runner:
     def skip_draw(self, generator: np.random.Generator | None) -> None:
         """Draw what the policy would have drawn where a random action replaces its own.
 
-        Its later draws are then the same as without the random action.
+        Its later draws are then the same as without the random action. Without a generator, it
+        draws nothing later.
         """
-        self.policy_actions.draw(generator)
+        if generator is not None:
+            self.policy_actions.draw(generator)
 
     def _scores(self, observation: Any, memory: Memory) -> tuple[npt.NDArray[np.float32], Memory]:
         scores, memory = ask(self.policy, batch_of([observation]), memory)

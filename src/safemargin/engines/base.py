@@ -24,6 +24,7 @@ from safemargin.core.records import (
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.perturbations import Perturbation
+from safemargin.criticality.reference import Reference
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, make_simulator
 from safemargin.errors import DiagnosisWrong
@@ -51,6 +52,8 @@ class Job:
     """The identity of the study's environment; None where there is no study to compare with."""
     perturbation: Perturbation | None = None
     """The one that the settings name, where it is loaded already."""
+    reference: Reference | None = None
+    """Who acts after the mistakes; None: the agent itself."""
     more: Mapping[tuple[str, str], Perturbation] = field(default_factory=dict)
     """Other mistakes and losses that its tasks may be about, as written, and the perturbations."""
     first_signal: str | None = None
@@ -144,10 +147,13 @@ class Worker:
             for _ in range(BATCH_SIZE - 1 if first.portable else 0)
         ]
         if siblings:
-            job.policy.widen(first.env.observation_space, BATCH_SIZE)
+            for actor in (job.policy, job.reference):
+                if actor is not None:
+                    actor.widen(first.env.observation_space, BATCH_SIZE)
         self.runner = Runner(
-            first, job.policy, job.settings, job.proxies, siblings, job.perturbation
-        )
+            first, job.policy, job.settings, job.proxies, siblings, job.perturbation,
+            job.reference,
+        )  # fmt: skip
         self.randomness = job.randomness
         self._job = job
         self._runners: dict[tuple[tuple[str, str], ...], Runner] = {(): self.runner}

@@ -51,9 +51,14 @@ Promise = Literal["bound", "margin"]
 """What is promised: that the loss stays under a bound, or that few granted margins fail."""
 
 
+def check_promise(promise: str) -> None:
+    """Raise InvalidInput for a promise that nobody can make."""
+    check_known("the promise ", promise, get_args(Promise))
+
+
 def method_for(promise: Promise, method: str) -> str:
     """Return the method that keeps a promise; a choice of method belongs to bounds only."""
-    check_known("the promise ", promise, get_args(Promise))
+    check_promise(promise)
     if promise == "bound":
         return method
     if method not in (DEFAULT_METHOD, GRANTED):

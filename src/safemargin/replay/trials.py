@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safemargin.core.records import Floats
-from safemargin.criticality.estimation import trial_streams
+from safemargin.criticality.estimation import trial_randomness, trial_streams
 from safemargin.criticality.perturbations import History
 from safemargin.criticality.plans import Planner
 from safemargin.criticality.rollouts import Point, Runner
@@ -43,8 +43,9 @@ class TrialPlayer:
         else:
             self.simulator = camera.simulator
         self.runner = Runner(
-            self.simulator, job.policy, job.settings, perturbation=job.perturbation
-        )
+            self.simulator, job.policy, job.settings, perturbation=job.perturbation,
+            reference=job.reference,
+        )  # fmt: skip
         self._at: tuple[Recording, int] | None = None
         self._point: Point | None = None
         self._first: list[bytes] = []
@@ -78,7 +79,8 @@ class TrialPlayer:
         )
         history = History(runner.random_actions, point.earlier)
         uniforms = planner.plan(n).uniforms(number)  # [n, width]
-        streams = trial_streams(settings.seed, self.job.randomness, keys, number)
+        randomness = trial_randomness(runner, self.job.randomness)
+        streams = trial_streams(settings.seed, randomness, keys, number)
         simulator.restore(point.snapshot)
         if streams.environment is not None:
             simulator.reseed(streams.environment)
@@ -91,6 +93,8 @@ class TrialPlayer:
                 history.observation, history.mask = simulator.observation, simulator.mask
                 uniform = uniforms[len(gained)]
                 action = runner.err(mistakes, uniform, history, rows[0], streams.policy)
+            elif runner.successor is not None:
+                (action,), _ = runner.successor.actions(runner, [simulator])
             else:
                 action = runner.choose(rows[0], streams.policy, simulator.mask)
             gained.append(runner.gained(simulator.step(action)))

@@ -9,11 +9,11 @@ arrays, its lock and its errors, and `evidence` checks estimates against raw ret
 `judging` fits, validates and compares. `learning` learns a proxy from the `lessons`, whose moments
 `kinship` groups, and `learning_rankings` rankings by the `regrets` of measured moments. `status`,
 `plays`, `rare_losses`, `noise` and `findings` describe the data; `costs`, `forecast`, `pilot`,
-`planning` and `suggestions` say what a collection will cost; `plot_info` and `plots` draw it, and
-`export` writes tables and `minari` datasets of episodes, `tracking` logs to TensorBoard and its
-like, `shown` is for notebooks. `fidelity` tests rankings of steps, one of which a `return_model`
-learns, `gating` compares two studies, as `pytest_plugin` does in a test, and `tracing` studies the
-checkpoints of a training.
+`planning` (`planning_several` for several mistakes) and `suggestions` say what a collection will
+cost; `plot_info` and `plots` draw it, and `export` writes tables and `minari` datasets of episodes,
+`tracking` logs to TensorBoard and its like, `shown` is for notebooks. `fidelity` tests rankings of
+steps, one of which a `return_model` learns, `gating` compares two studies, as `pytest_plugin` does
+in a test, and `tracing` studies the checkpoints of a training.
 """
 
 from __future__ import annotations

@@ -4,33 +4,49 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from safemargin.core.measured import RANDOM, parse_perturbation, without_folder
+from safemargin.core.measured import (
+    RANDOM,
+    parse_perturbation,
+    parse_reference,
+    without_folder,
+)
 from safemargin.core.progress import Progress, Silence
 from safemargin.core.settings import Settings
 from safemargin.core.version import versions_in_use
+from safemargin.criticality import reference
 from safemargin.criticality.estimation import NOT_RANDOM
 from safemargin.criticality.perturbations import Perturbation, make_perturbation
+from safemargin.criticality.reference import Reference, make_reference
 from safemargin.criticality.signals import Signal
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
-from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
+from safemargin.errors import (
+    InvalidInput,
+    NotMeasurable,
+    SafemarginError,
+    StudyBusy,
+    StudyExists,
+    did_you_mean,
+)
 from safemargin.policies.actions import RandomActions
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.loading import FORMS
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
+from safemargin.study.folders import held
 from safemargin.study.provenance import (
     describe_environment,
     describe_policy,
     refuse_mixing,
     refuse_other_perturbation,
+    refuse_other_reference,
     source_text,
 )
 from safemargin.study.signing import SIGNATURE, kept_signed, signature
@@ -90,12 +106,15 @@ def study_entries(
             + did_you_mean(selection_proxy, names)
         )
     mistakes = _perturbation(spec, settings)
+    successor = _reference(spec, policy, settings)
     diagnosis: dict[str, Any] = {"asked_way": way}
     if diagnose:
         diagnosis = _diagnose(spec, policy, settings, way, progress)
         found = diagnosis["environment_deterministic"] and diagnosis["policy_deterministic"]
         if mistakes.worst and not found:
             raise InvalidInput(NOT_RANDOM.format(perturb=settings.perturb))
+        if successor is not None and successor.looks_ahead and not found:
+            raise InvalidInput(reference.NOT_RANDOM.format(reference=settings.reference))
     return {
         "diagnosis": diagnosis,
         "environment": describe_environment(spec, policy),
@@ -105,7 +124,11 @@ def study_entries(
         "extra_proxies": [source_text(extra) for extra in proxies if isinstance(extra, str)],
         "selection_proxy": selection_proxy,
         "versions": versions_in_use(),
-    } | ({"perturbation": {"identity": mistakes.identity}} if mistakes.identity else {})
+    } | {
+        name: {"identity": part.identity}
+        for name, part in (("perturbation", mistakes), ("reference", successor))
+        if part is not None and part.identity
+    }
 
 
 def policy_for(spec: EnvironmentSpec, policy: Any) -> Any:
@@ -119,29 +142,10 @@ def policy_for(spec: EnvironmentSpec, policy: Any) -> Any:
     return found
 
 
-def settings_for(policy: Policy | None, settings: Settings | Mapping[str, Any] | None) -> Settings:
-    """Return settings in which the policy acts as its library has it, unless they say otherwise."""
-    own = None if policy is None else policy.usual_choice
-    usual, epsilon = own or "greedy", 0.0 if policy is None else policy.usual_epsilon
-    if isinstance(settings, Settings):
-        chosen = settings
-    else:
-        given = {"action_choice": usual, **(settings or {})}
-        if given["action_choice"] == usual == "epsilon-greedy":
-            given["epsilon"] = given.get("epsilon") or epsilon
-        chosen = Settings.from_mapping(given)
-    if policy is not None and own not in (None, chosen.action_choice):
-        warnings.warn(
-            f"policy {policy.description}: acts {chosen.action_choice} here, where its own "
-            f"library's evaluation has it act {usual}; its results will differ",
-            UnlikeTraining,
-            stacklevel=3,
-        )
-    return chosen
-
-
 def with_full_path(settings: Settings) -> Settings:
-    """Return settings whose perturbation names its file by the full path."""
+    """Return settings whose perturbation and reference name their files by the full path."""
+    if settings.reference is not None and parse_reference(settings.reference).kind == "policy":
+        settings = replace(settings, reference=source_text(settings.reference))
     written = parse_perturbation(settings.perturb)
     if written.kind == "policy":
         return replace(settings, perturb=f"policy:{source_text(written.argument)}")
@@ -161,6 +165,41 @@ def _perturbation(spec: EnvironmentSpec, settings: Settings) -> Perturbation:
                 first = random_actions(np.zeros(random_actions.width), simulator.mask)
                 signal.value(simulator.step(first), simulator)
     return found
+
+
+def _reference(spec: EnvironmentSpec, policy: Policy, settings: Settings) -> Reference | None:
+    """Load the reference; an error if it cannot take over from the agent in this environment."""
+    if settings.reference is None:
+        return None
+    found = make_reference(settings.reference)
+    with spec.opened() as env:
+        found.check(env, policy)
+    return found
+
+
+@contextlib.contextmanager
+def nothing_left_if_refused(folder: Path) -> Iterator[None]:
+    """Remove what was made of a new study if an error comes before its first episode is stored."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    there = set() if folder in made else set(folder.iterdir())
+    try:
+        yield
+    except SafemarginError as error:
+        new = folder.exists() and folder / DATABASE not in there
+        if new and not isinstance(error, StudyBusy) and _without_episodes(folder):
+            with held(folder):
+                for path in set(folder.iterdir()) - there:
+                    path.unlink()
+            for each in made:
+                each.rmdir()
+        raise
+
+
+def _without_episodes(folder: Path) -> bool:
+    if not (folder / DATABASE).exists():
+        return True
+    with contextlib.closing(Store.open(folder)) as store:
+        return not store.episode_outlines()
 
 
 def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
@@ -190,6 +229,7 @@ def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:
             store.close()
             store = Store.open(folder, about)
         refuse_other_perturbation(store, identity)
+        refuse_other_reference(store, entries.get("reference", {}).get("identity"))
         return store
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -84,6 +84,16 @@ class Forecast:
     worker_seconds: Range
     disk_bytes: float
     """Size of the whole study, once it is finished."""
+
+    def without_episodes(self) -> Forecast:
+        """Return the cost of the trials alone, where the episodes are there already."""
+        stages = tuple(stage for stage in self.stages if stage.n)
+        return replace(
+            self,
+            stages=stages,
+            steps=sum((stage.steps for stage in stages), NOTHING),
+            worker_seconds=sum((stage.worker_seconds for stage in stages), NOTHING),
+        )
 
     def useful_workers(self, workers: int) -> int:
         """Return how many of the workers have something to do: one worker measures a moment."""

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from safemargin.core.measured import without_folder
 from safemargin.core.records import Floats
+from safemargin.core.settings import Settings
 from safemargin.errors import (
     BaselineFileError,
     InvalidInput,
@@ -19,6 +21,7 @@ from safemargin.errors import (
     did_you_mean,
 )
 from safemargin.margins.learned.probe import LEARNED
+from safemargin.study.creation import measured_in
 from safemargin.study.lessons import refuse_labels
 from safemargin.study.store import DATABASE
 from safemargin.study.study import Study
@@ -30,6 +33,9 @@ DIGITS = 7
 """Significant digits that a baseline keeps, so that the file stays small."""
 
 
+About = tuple[str | None, str | None]
+"""A perturbation and a signal as they were named; None: not named."""
+
 Checkpoint = str | os.PathLike[str] | Study | Baseline
 """A study, its folder, or a file that `Baseline.save` wrote."""
 
@@ -39,16 +45,21 @@ def gate(
     baseline: Checkpoint,
     *,
     proxy: str | None = None,
+    perturb: str | None = None,
+    signal: str | None = None,
     options: GateOptions | None = None,
     **more: Any,
 ) -> GateResult:
     """Compare a new checkpoint with an old one; the result has a verdict for every check.
 
     Each is a study, its folder, or a file that `Baseline.save` wrote. `proxy` is the one that both
-    use for their margins (None: the baseline's, else each study's default). Further arguments are
-    fields of `GateOptions`, such as `tolerances` and `matters`.
+    use for their margins (None: the baseline's, else each study's default). `perturb` and `signal`
+    say which of the mistakes and losses that studies measure are compared (None: those of the
+    baseline, or the first ones). Further arguments are fields of `GateOptions`, such as
+    `tolerances` and `matters`.
     """
-    return compared(candidate, baseline, proxy=proxy, options=options, **more)[0]
+    about = perturb, signal
+    return compared(candidate, baseline, proxy=proxy, about=about, options=options, **more)[0]
 
 
 def compared(
@@ -56,13 +67,14 @@ def compared(
     baseline: Checkpoint,
     *,
     proxy: str | None = None,
+    about: About = (None, None),
     options: GateOptions | None = None,
     **more: Any,
 ) -> tuple[GateResult, Baseline, Baseline]:
     """Return what `gate` returns, with what it knew of the old and the new checkpoint."""
     settings = replace(options or GateOptions(), **_plain(more))
-    old = read_checkpoint(baseline, proxy)
-    new = read_checkpoint(candidate, proxy, like=old)
+    old = read_checkpoint(baseline, proxy, about=about)
+    new = read_checkpoint(candidate, proxy, about=about, like=old)
     natural = min(int(each.natural.sum()) for each in (old, new))
     confidence = settings.confidence or default_confidence(natural)
     call_at = settings.call_at or next((n for n in old.n_values if n >= 2), old.n_values[-1])
@@ -102,26 +114,49 @@ def read_checkpoint(
     named: Checkpoint,
     proxy: str | None = None,
     *,
+    about: About = (None, None),
     like: Baseline | None = None,
 ) -> Baseline:
-    """Read a study or a baseline file; `like` is the other side, whose proxy is taken if it can."""
+    """Read a study or a baseline file.
+
+    `about` says which of the mistakes and losses of a study it is; `like` is the other side, whose
+    proxy, mistakes and loss are taken if they can.
+    """
     if isinstance(named, Baseline):
-        return _with_proxy(named, proxy)
-    if isinstance(named, Study):
+        return _with(named, proxy, about)
+    if isinstance(named, Study) and about == (None, None):
         return baseline_of(named, proxy, like=like)
-    path = Path(named)
+    path = named.path if isinstance(named, Study) else Path(named)
     if path.is_file() and path.name != DATABASE:
-        return _with_proxy(Baseline.load(path), proxy)
+        return _with(Baseline.load(path), proxy, about)
     if not path.exists():
         raise BaselineFileError(
             f"{path} does not exist; name a study's folder, or a file that "
             "`safemargin gate STUDY --save-baseline FILE` wrote"
         )
-    with Study.open(path) as study:
+    perturb, signal = about
+    if about == (None, None) and like is not None:
+        theirs = _about(like)
+        if theirs in {(without_folder(one), other) for one, other in measured_in(path)}:
+            perturb, signal = theirs
+    with Study.open(path, perturb=perturb, signal=signal) as study:
         return baseline_of(study, proxy, like=like)
 
 
-def _with_proxy(baseline: Baseline, proxy: str | None) -> Baseline:
+def _about(baseline: Baseline) -> tuple[str, str]:
+    """Return the mistakes and the loss that a checkpoint was measured with."""
+    measured = Settings.from_mapping(baseline.settings).measured
+    return measured.perturb, measured.signal
+
+
+def _with(baseline: Baseline, proxy: str | None, about: About) -> Baseline:
+    """Return a baseline; StudyMismatch if it holds something else than was named."""
+    for name, asked, held in zip(("perturb", "signal"), about, _about(baseline), strict=True):
+        if asked is not None and held != (without_folder(asked) if name == "perturb" else asked):
+            raise StudyMismatch(
+                f"{baseline.source} is about {name} {held!r}, not {asked!r}; write it again from "
+                f"its study with --{name} {asked}, or leave --{name} out"
+            )
     if proxy is not None and proxy != baseline.proxy:
         raise StudyMismatch(
             f"{baseline.source} holds the proxy {baseline.proxy!r}, not {proxy!r}; write it again "

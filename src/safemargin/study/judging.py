@@ -40,7 +40,9 @@ def fit_study(
     """Fit margins to a study's moments, and say in them whose they are."""
     settings = store.settings()
     measured = settings.measured
-    without_folder = {} if measured.usual else {"perturb": measured.perturb}
+    without_folder = {}
+    if not measured.usual:
+        without_folder = {"perturb": measured.perturb, "reference": measured.reference}
     environment, policy = store.meta("environment"), store.meta("policy")
     about: dict[str, Any] = {
         "proxy": tuples.proxy,

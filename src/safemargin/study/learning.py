@@ -20,6 +20,7 @@ from safemargin.engines import Engine
 from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.margins.learned.choosing import (
     Choice,
+    Judge,
     choose,
     make_probe,
     mean_margin,
@@ -29,7 +30,7 @@ from safemargin.margins.learned.choosing import (
 )
 from safemargin.margins.learned.crossfit import FEWEST, FOLDS, available_recipes
 from safemargin.margins.learned.probe import LEARNED, Probe
-from safemargin.margins.methods import DEFAULT_METHOD
+from safemargin.margins.methods import Promise, check_promise
 from safemargin.policies.features import inputs_along
 from safemargin.study.lessons import (
     Material,
@@ -64,6 +65,10 @@ class Learned:
     """The mean margin that perfect knowledge would grant."""
     shares: dict[str, float]
     """Recipe or proxy → mean share of the perfect margin, over several tolerances."""
+    promise: Promise = "bound"
+    """What models were compared by: the margins that this promise grants on their values."""
+    tolerances: tuple[float, ...] = ()
+    """The tolerances at which they were compared."""
 
     def __str__(self) -> str:
         if self.recipe is None:
@@ -117,16 +122,20 @@ def learn(
     open_engine: OpenEngine,
     *,
     labels: int,
-    tolerance: float | None,
-    confidence: float,
+    asked: tuple[float | None, Promise, float],
     traces: bool,
     progress: Progress,
 ) -> Learned:
-    """Collect labels and missing features, learn a proxy, and record it along the episodes."""
+    """Collect labels and missing features, learn a proxy, and record it along the episodes.
+
+    `asked`: the tolerance (None: several), the promise and the confidence to compare models by.
+    """
+    tolerance, promise, _ = asked
     if labels < 0:
         raise InvalidInput(f"labels must be at least 0, got {labels}")
     if tolerance is not None and not 0 < tolerance < np.inf:
         raise InvalidInput(f"the tolerance must be above 0, got {tolerance:g}")
+    check_promise(promise)
     settings = store.settings()
     if labels:
         collect_labels(store, open_engine, labels, progress)
@@ -135,7 +144,7 @@ def learn(
             with open_engine(store) as engine:
                 keep_proof(store, engine.proof())
                 add_missing_features(store, engine, progress)
-        found = _learn(store, settings, tolerance, confidence, progress)
+        found = _learn(store, settings, asked, progress)
         if traces and found.recipe is not None:
             with open_engine(store) as engine:
                 keep_proof(store, engine.proof())
@@ -146,11 +155,11 @@ def learn(
 def _learn(
     store: Store,
     settings: Settings,
-    tolerance: float | None,
-    confidence: float,
+    asked: tuple[float | None, Promise, float],
     progress: Progress,
 ) -> Learned:
     """Train and choose a model, and store its values, or nothing if no model is better."""
+    tolerance, promise, confidence = asked
     material = read_material(store, settings)
     lessons, natural = material.lessons, material.natural
     if natural.sum() < FEWEST:
@@ -159,26 +168,25 @@ def _learn(
             f"it takes {FEWEST} to learn a proxy and show what it is worth; collect more"
         )
     tolerances = telling_tolerances(lessons.losses[natural]) if tolerance is None else (tolerance,)
+    judge = Judge(tolerances, promise, confidence)
     recipes = available_recipes()
     progress.stage("learn", total=len(recipes) * FOLDS + 1, done=0)
     choice = choose(
         lessons,
         natural,
         material.n_values,
-        tolerances=tolerances,
-        confidence=confidence,
+        judge,
         seed=settings.seed,
         step=lambda: progress.advance(0),
     )
     known = known_proxies(store, settings, material)
-    judge: dict[str, Any] = {"tolerances": tolerances, "confidence": confidence}
     worth = {
-        name: worth_of(values, lessons, natural, material.n_values, **judge)
+        name: worth_of(values, lessons, natural, material.n_values, judge)
         for name, values in known.items()
     }
     before = max(worth, key=lambda name: worth[name])
-    judged = {name: _held_out(material, values, confidence) for name, values in known.items()}
-    learned = _held_out(material, choice.values, confidence)
+    judged = {name: _held_out(material, values, judge) for name, values in known.items()}
+    learned = _held_out(material, choice.values, judge)
     better = all(_share(learned, tolerances) > _share(one, tolerances) for one in judged.values())
     middle = tolerances[len(tolerances) // 2]
     found = Learned(
@@ -191,13 +199,15 @@ def _learn(
         proxy_before=before,
         affordable=mean_margin(lessons.losses[natural], material.n_values, middle),
         shares={str(recipe): share for recipe, share in choice.worth.items()} | worth,
+        promise=promise,
+        tolerances=tolerances,
     )
     _store(store, material, choice, found if better else None)
     return found
 
 
-def _held_out(material: Material, values: Floats, confidence: float) -> HeldOut:
-    return hold_out(material.sample(values), method=DEFAULT_METHOD, confidence=confidence)
+def _held_out(material: Material, values: Floats, judge: Judge) -> HeldOut:
+    return hold_out(material.sample(values), **judge.fit)
 
 
 def _granted(judged: HeldOut, tolerance: float) -> float:
@@ -277,7 +287,11 @@ def relearner(
             "`safemargin learn` on it again"
         )
     own = material.own
-    tolerances = telling_tolerances(material.lessons.losses[material.natural])
+    found = store.meta(LEARNED)["found"]
+    tolerances = found.get("tolerances") or telling_tolerances(  # studies of version 1 lack them
+        material.lessons.losses[material.natural]
+    )
+    judge = Judge(tuple(tolerances), found.get("promise", "bound"), confidence)
 
     def values(seen: npt.NDArray[np.bool_]) -> Floats:
         whole = np.zeros(len(own), bool)
@@ -287,9 +301,8 @@ def relearner(
             material.natural,
             material.n_values,
             whole,
-            tolerances=tolerances,
-            confidence=confidence,
+            [judge],
             seed=settings.seed,
-        )[own]
+        )[0][own]
 
     return values

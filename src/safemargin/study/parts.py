@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import Randomness
 from safemargin.criticality.perturbations import Perturbation, make_perturbation
+from safemargin.criticality.reference import Reference, make_reference
 from safemargin.engines import Job
 from safemargin.environments import EnvironmentSpec
 from safemargin.environments.functional.naming import suited_to
@@ -24,8 +25,9 @@ from safemargin.study.provenance import (
     first_signal,
     refuse_mixing,
     refuse_other_perturbation,
+    refuse_other_reference,
 )
-from safemargin.study.signing import code_named, is_signed
+from safemargin.study.signing import code_named, is_signed, reference_code
 from safemargin.study.store import Store
 
 
@@ -65,6 +67,8 @@ class Parts:
             code += code_named(policy=self.store.meta("policy")["source"])
         if policy and self.extra_proxies is None:
             code += code_named(proxies=self.store.meta("extra_proxies"))
+        if policy:
+            code += code_named(policy=reference_code(self.store.meta("settings")))
         for perturb, _ in self.store.measured_pairs() if policy else ():
             code += [one for one in code_named(perturb=perturb) if one not in code]
         if code and not self.trust and not is_signed(self.store):
@@ -107,6 +111,7 @@ class Parts:
             ),
             identity=self.store.meta("environment")["identity"],
             perturbation=_perturbation(self.store, settings.perturb),
+            reference=_reference(self.store, settings.reference),
             more={
                 (about.perturb, about.signal): _perturbation(store, about.perturb)
                 for store in others
@@ -135,4 +140,11 @@ def _perturbation(store: Store, text: str) -> Perturbation:
     """Load a perturbation of a study; StudyMismatch if its file has changed."""
     found = make_perturbation(text)
     refuse_other_perturbation(store, found.identity)
+    return found
+
+
+def _reference(store: Store, text: str | None) -> Reference | None:
+    """Load the reference of a study; StudyMismatch if its file has changed."""
+    found = None if text is None else make_reference(text)
+    refuse_other_reference(store, None if found is None else found.identity)
     return found

@@ -25,10 +25,11 @@ from safemargin.policies.base import ScoreKind
 from safemargin.policies.proxies import Proxy
 from safemargin.study.collection import check_collect, refuse_draws
 from safemargin.study.costs import read_costs
+from safemargin.study.creation import measured_in, with_full_path
 from safemargin.study.forecast import Forecast, Range, forecast
 from safemargin.study.pilot import Pilot
 from safemargin.study.schema import ENTRIES
-from safemargin.study.store import DATABASE, Store
+from safemargin.study.store import Store
 from safemargin.study.study import MakeEnvironment, Study
 from safemargin.study.suggestions import Saving, savings
 
@@ -104,7 +105,7 @@ def plan_study(
     if not seconds > 0:
         raise InvalidInput(f"the seconds of a plan must be above 0, got {seconds:g}")
     progress = progress or Silence()
-    existing = Path(path) if path is not None and (Path(path) / DATABASE).exists() else None
+    existing, more = _existing(path, settings)
     with contextlib.ExitStack() as stack:
         temporary = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="safemargin-plan-"))
@@ -142,7 +143,26 @@ def plan_study(
             except DiagnosisWrong as wrong:
                 pilot = _again(study, pilot, wrong, existing)
         found = forecast(pilot.sample(), study.settings, wanted, done=done)
+        if more:
+            found = found.without_episodes()
         return _cost_plan(study, pilot, found, workers, examined, existing)
+
+
+def _existing(
+    path: str | Path | None, settings: Settings | Mapping[str, Any] | None
+) -> tuple[Path | None, bool]:
+    """Return the study to resume, and whether there is one that would have to measure more.
+
+    A study that does not measure what is planned would have to be told so; it is left as it is,
+    and the plan is for a new one at as many moments, without the episodes, which are there.
+    """
+    known = [] if path is None else measured_in(Path(path))
+    if path is None or not known:
+        return None, False
+    given = settings if isinstance(settings, Settings) else Settings.from_mapping(settings or {})
+    full = with_full_path(given)
+    more = (full.perturb, full.signal) not in known
+    return (None if more else Path(path)), more
 
 
 def _again(study: Study, pilot: Pilot, wrong: DiagnosisWrong, existing: Path | None) -> Pilot:

@@ -136,6 +136,16 @@ def refuse_other_perturbation(store: Store, identity: str | None) -> None:
         )
 
 
+def refuse_other_reference(store: Store, identity: str | None) -> None:
+    """Raise StudyMismatch if the policy that acts after the mistakes is not the study's."""
+    if identity != (store.meta("reference") or {}).get("identity"):
+        raise StudyMismatch(
+            f"the study in {store.folder} was made with another reference: the policy that "
+            f"{store.settings().reference!r} names has changed since; restore it, or collect into "
+            "another folder"
+        )
+
+
 def keep_proof(store: Store, proof: Proof) -> None:
     """Store the proof, or raise StudyMismatch if the stored one differs."""
     ours, comparable = proof.digest(first_signal(store)), refuse_other_proof(store, proof)

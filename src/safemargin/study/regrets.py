@@ -35,7 +35,7 @@ class RegretReader:
 
     def of(self, key: EpisodeKey, step: int, measurement: Measurement) -> Regret | None:
         """Return the regret of one (moment, n); None where its trials cannot show one."""
-        if self._settings.perturb != RANDOM:
+        if self._settings.perturb != RANDOM or self._settings.reference is not None:
             return None
         first = None
         if self._random and measurement.estimate.n == 1 and self.refusal is None:
@@ -50,6 +50,12 @@ class RegretReader:
                 "regret and stakes compare the agent's action with all others, and the trials of "
                 f"the study in {self._store.folder} take "
                 f"{mistakes_in_words(self._settings.perturb)}; collect one without --perturb"
+            )
+        if self._settings.reference is not None:
+            return (
+                "regret and stakes are about what the agent itself goes on to do, and in the study "
+                f"in {self._store.folder} reference {self._settings.reference!r} acts after the "
+                "first action; collect one without --reference"
             )
         if 1 not in self._settings.n_values:
             return (

@@ -186,6 +186,7 @@ OPTIONAL_ENTRIES: dict[str, Any] = {
     "target": {"natural": int, "spread": int, "workers": int},
     "versions": dict,
     "perturbation": {"identity": str},
+    "reference": {"identity": str},
     "signature": str | None,
     "more": [{"perturb": str, "signal": str}],
 }

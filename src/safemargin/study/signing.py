@@ -19,7 +19,7 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from safemargin.core.measured import RANDOM, parse_perturbation
+from safemargin.core.measured import RANDOM, parse_perturbation, parse_reference
 from safemargin.environments import EnvironmentSpec
 from safemargin.policies.proxies import PROXIES
 from safemargin.study.store import Store
@@ -76,9 +76,16 @@ def code_in(meta: Mapping[str, Any]) -> list[str]:
     spec = meta["environment"]["spec"]
     environment = None if spec is None else EnvironmentSpec.from_json(spec)
     found = code_named(environment, meta["policy"]["source"], meta["extra_proxies"])
+    found += code_named(policy=reference_code(meta["settings"]))
     for perturb in _perturbations(meta):
         found += [code for code in code_named(perturb=perturb) if code not in found]
     return found
+
+
+def reference_code(settings: Mapping[str, Any]) -> str | None:
+    """Return the policy that settings name as reference; None if there is none."""
+    text = settings.get("reference")
+    return text if text is not None and parse_reference(str(text)).kind == "policy" else None
 
 
 def _perturbations(meta: Mapping[str, Any]) -> list[str]:
@@ -129,6 +136,8 @@ def _signed_with(key: bytes | None, meta: Mapping[str, Any]) -> str | None:
     named = [meta["environment"]["spec"], meta["policy"]["source"], meta["extra_proxies"]]
     # Other perturbations name no code.
     named += [perturb for perturb in _perturbations(meta) if code_named(perturb=perturb)]
+    reference = reference_code(meta["settings"])
+    named += [{"reference": reference}] if code_named(policy=reference) else []
     return hmac.new(key, json.dumps(named).encode(), hashlib.sha256).hexdigest()
 
 

@@ -16,6 +16,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
+from safemargin.environments.doctor.returns import settings_for
 from safemargin.environments.functional.naming import suited_to
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
@@ -87,7 +88,7 @@ class Study(Shown, Exported):
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
         spec, policy = spec.with_team(creation.policy_for(spec, policy))
         loaded = suited_to(spec, load_policy(policy, kind=scores, normalize=normalize))
-        chosen = creation.settings_for(loaded, settings)
+        chosen = settings_for(loaded, settings)
         made_of = spec, loaded, normalized(policy, normalize), chosen, proxies
         store, named = creation.make_store(Path(path), *made_of, way=way, progress=progress)
         study = cls(store, Parts(store, spec, loaded, proxies, proven=True))
@@ -222,6 +223,7 @@ class Study(Shown, Exported):
         target: str = "losses",
         labels: int = 0,
         tolerance: float | None = None,
+        promise: Promise = "bound",
         confidence: float = 0.95,
         traces: bool = True,
         engine: EngineName | None = None,
@@ -231,11 +233,10 @@ class Study(Shown, Exported):
         """Learn a proxy from the measured moments, and store it as 'learned'.
 
         A target "regret" or "stakes" learns a ranking of decisions instead, 'learned-regret'.
-        `labels` first collects this many cheap labels: natural moments of other games with few
-        trials, for training only. Models are compared by the margins they grant at `tolerance`
-        (None: three that tell moments apart), and stored only if better than the other proxies.
-        With `traces` the proxy is then recorded along all episodes, as report, explorer and
-        simulations need it. `engine` and `on`: as in `collect`.
+        `labels` first collects this many cheap labels: moments of other games with few trials, for
+        training only. Models are compared by what `promise` grants at `tolerance` (None: three that
+        tell moments apart), and stored if better than other proxies. With `traces` the proxy is
+        recorded along all episodes, for pages and simulations. `engine` and `on`: as in `collect`.
         """
         check_engine(engine, **on)
         self._enough(None)
@@ -249,7 +250,7 @@ class Study(Shown, Exported):
         how: Any = {"labels": labels, "traces": traces, "progress": progress or Silence()}
         if target != "losses":
             return learn_ranking(self.store, open_engine, self.job, target, **how)
-        return learn(self.store, open_engine, tolerance=tolerance, confidence=confidence, **how)
+        return learn(self.store, open_engine, asked=(tolerance, promise, confidence), **how)
 
     def open_engine(
         self, name: EngineName | None = None, *, stores: Sequence[Store] = (), **options: Any

@@ -34,6 +34,8 @@ def reason_against(job: Job) -> str | None:
         return f"it runs policies in JAX and ONNX files, and {job.policy.description} is neither"
     if settings.perturb != RANDOM:
         return f"its mistakes are random actions, not {settings.perturb!r}"
+    if settings.reference is not None:
+        return f"after mistakes it has the agent itself act, not {settings.reference!r}"
     if Signal.parse(settings.signal).in_info:
         return f"environments of pure functions have no info for the signal {settings.signal!r}"
     if len(job.more) > 1:

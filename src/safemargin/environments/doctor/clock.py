@@ -113,27 +113,23 @@ def _clocks(
         replaced[real] = either(real, lambda at=None, real=real: real(now() if at is None else at))
     for kind in _KINDS:
         replaced[kind] = _calendar(kind, lambda: now() if ours() else time.time())
+    stand_ins = {id(real): stand_in for real, stand_in in replaced.items()}
     held = [
         (module, name, value)
         for module in list(sys.modules.values())
-        for name, value in list(getattr(module, "__dict__", {}).items())
-        if callable(value) and _among(value, replaced)
+        for names in [dict(getattr(module, "__dict__", {}))]
+        if not stand_ins.keys().isdisjoint(map(id, names.values()))  # few of thousands of modules
+        for name, value in names.items()
+        if id(value) in stand_ins
     ]
     try:
         for module, name, value in held:
-            setattr(module, name, replaced[value])
+            setattr(module, name, stand_ins[id(value)])
         yield
     finally:
         active = False
         for module, name, value in held:
             setattr(module, name, value)
-
-
-def _among(value: Any, known: dict[Any, Any]) -> bool:
-    try:
-        return value in known
-    except Exception:  # noqa: BLE001 — callables of any kind may refuse to be hashed or compared
-        return False
 
 
 def _calendar(kind: Any, now: Callable[[], float]) -> Any:

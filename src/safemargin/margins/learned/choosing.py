@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from safemargin.core.seeding import hashed_seed
 from safemargin.errors import InvalidInput
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.learned.crossfit import (
+    CrossFit,
     Fold,
     Lessons,
     available_recipes,
@@ -20,11 +22,27 @@ from safemargin.margins.learned.crossfit import (
 )
 from safemargin.margins.learned.models import Recipe
 from safemargin.margins.learned.probe import Probe, predict
-from safemargin.margins.methods import fit_sample
+from safemargin.margins.methods import DEFAULT_METHOD, Promise, fit_sample, method_for
 from safemargin.policies.base import ScoreKind
 
 FALSE_ALARMS = 0.01
 """The share of natural moments that may wrongly count as unlike anything measured."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What models are compared by: the margins that a promise would grant on their values."""
+
+    tolerances: tuple[float, ...]
+    promise: Promise = "bound"
+    confidence: float = 0.95
+
+    @property
+    def fit(self) -> dict[str, Any]:
+        """The options of the fit that keeps the promise."""
+        method = method_for(self.promise, DEFAULT_METHOD)
+        named = {"tolerances": self.tolerances} if self.promise == "margin" else {}
+        return {"method": method, "confidence": self.confidence, **named}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +61,8 @@ def choose(
     lessons: Lessons,
     natural: np.ndarray,  # [moments] of booleans
     n_values: Sequence[int],
+    judge: Judge,
     *,
-    tolerances: Sequence[float],
-    confidence: float = 0.95,
     recipes: Sequence[Recipe] | None = None,
     seed: int = 0,
     step: Callable[[], object] = lambda: None,
@@ -53,13 +70,24 @@ def choose(
     """Cross-fit every recipe, take the one whose values grant most, and train it on everything."""
     recipes = available_recipes() if recipes is None else recipes
     fitted = cross_fit(lessons, recipes=recipes, seed=seed, step=step)
-    worth = {
-        recipe: worth_of(fitted.values[recipe], lessons, natural, n_values, tolerances, confidence)
-        for recipe in recipes
-    }
-    best = max(recipes, key=lambda recipe: worth[recipe])
+    best, worth = best_of(fitted, lessons, natural, n_values, judge)
     model = train(lessons, [best], seed=hashed_seed(seed, 1), step=step)
     return Choice(best, fitted.values[best], fitted.distances, worth, model)
+
+
+def best_of(
+    fitted: CrossFit,
+    lessons: Lessons,
+    natural: np.ndarray,
+    n_values: Sequence[int],
+    judge: Judge,
+) -> tuple[Recipe, dict[Recipe, float]]:
+    """Return the recipe whose values grant most, and what those of each are worth."""
+    worth = {
+        recipe: worth_of(values, lessons, natural, n_values, judge)
+        for recipe, values in fitted.values.items()
+    }
+    return max(fitted.recipes, key=lambda recipe: worth[recipe]), worth
 
 
 def worth_of(
@@ -67,10 +95,9 @@ def worth_of(
     lessons: Lessons,
     natural: np.ndarray,  # [moments] of booleans
     n_values: Sequence[int],
-    tolerances: Sequence[float],
-    confidence: float,
+    judge: Judge,
 ) -> float:
-    """Return the mean share of the perfect margin that a bound on these values grants."""
+    """Return the mean share of the perfect margin that is granted on these values."""
     judged = ~lessons.labels
     sample = Sample.from_arrays(
         values[judged],
@@ -79,15 +106,16 @@ def worth_of(
         natural=natural[judged],
         groups=lessons.groups[judged],
     )
+    fit = judge.fit
     try:
-        bound = fit_sample(sample, confidence=confidence)
+        bound = fit_sample(sample, **fit)
     except InvalidInput:  # the values do not vary
         return 0.0
     rows = sample.take(sample.natural)
     upper = bound.at(rows.proxies[:, 0])
     shares = [
         mean_margin(upper, n_values, tolerance) / perfect
-        for tolerance in tolerances
+        for tolerance in judge.tolerances
         if (perfect := mean_margin(rows.running_maximum, n_values, tolerance)) > 0
     ]
     return float(np.mean(shares)) if shares else 0.0
@@ -128,23 +156,33 @@ def values_for_fold(
     natural: np.ndarray,
     n_values: Sequence[int],
     seen: np.ndarray,  # [moments] of booleans
-    **options: object,
-) -> Floats:
+    judges: Sequence[Judge],
+    *,
+    recipes: Sequence[Recipe] | None = None,
+    seed: int = 0,
+) -> list[Floats]:
     """Return the values of all moments by models that know only those that are `seen`, [moments].
 
     Seen moments get cross-fitted values, the others those of the chosen model trained on all that
     are seen: what a user has who learned, and fitted, without the others. Labels that share a group
-    with a moment not seen are left out as well.
+    with a moment not seen are left out as well. Each judge makes a choice of its own.
     """
+    recipes = available_recipes() if recipes is None else recipes
     own = ~lessons.labels
     kept = lessons.apart_from(own & ~seen)
-    choice = choose(lessons.take(kept), natural[kept], n_values, **options)  # type: ignore[arg-type]
-    values = np.full(len(lessons), np.nan)
-    values[kept] = choice.values
+    known = lessons.take(kept)
+    fitted = cross_fit(known, recipes=recipes, seed=seed)
+    chosen = [best_of(fitted, known, natural[kept], n_values, judge)[0] for judge in judges]
+    model = train(known, list(dict.fromkeys(chosen)), seed=hashed_seed(seed, 1))
     rest = own & ~kept
-    coordinates, _ = choice.model.view(lessons.inputs[rest])
-    values[rest] = predict(choice.model.networks[choice.recipe], coordinates)
-    return values
+    coordinates, _ = model.view(lessons.inputs[rest])
+    found = []
+    for recipe in chosen:
+        values = np.full(len(lessons), np.nan)
+        values[kept] = fitted.values[recipe]
+        values[rest] = predict(model.networks[recipe], coordinates)
+        found.append(values)
+    return found
 
 
 def make_probe(

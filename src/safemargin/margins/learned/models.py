@@ -2,7 +2,8 @@
 
 Both work on a few main directions of the inputs (`View`), and both predict a summary of the losses
 at a moment: their size on a log scale, where losses scatter to both sides (that of the largest
-loss, or the mean over n, which also knows how early losses set in), or the largest loss.
+loss, or the mean over n, which also knows how early losses set in), the largest loss, or how many n
+break a tolerance.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from safemargin.errors import MissingExtra
 from safemargin.margins.learned.probe import Arrays, Layer, View
 
 AXES = 64
+SPARE_AXES = 32
+ITERATIONS = 8
 PENALTIES: Floats = np.logspace(-3, 5, 33)
 MEMBERS = 4
 HIDDEN = (64, 32)
@@ -53,10 +56,23 @@ def largest_loss(losses: Floats) -> Floats:
     return np.asarray(np.maximum(losses, 0).max(axis=1))
 
 
+def broken_share(losses: Floats) -> Floats:
+    """The share of all n whose largest loss so far exceeds a tolerance, [moments].
+
+    It is the mean over three tolerances, the quartiles of the largest losses above 0: what a margin
+    depends on, whatever the size of the loss beyond.
+    """
+    worst = np.maximum.accumulate(np.maximum(losses, 0), axis=1)
+    some = worst[:, -1][worst[:, -1] > 0]
+    tolerances = np.quantile(some, [0.25, 0.5, 0.75]) if len(some) else np.zeros(1)
+    return np.asarray((worst[..., None] > tolerances).mean(axis=(1, 2)))
+
+
 TARGETS: dict[str, Callable[[Floats], Floats]] = {
     "log size": log_size,
     "mean log size": mean_log_size,
     "largest loss": largest_loss,
+    "broken share": broken_share,
 }
 
 
@@ -84,13 +100,7 @@ def fit_view(inputs: npt.NDArray[np.float32]) -> View:
     scale = _half(np.where(scale > 1e-6, scale, 1.0))
     ready = (inputs - mean) / scale
     axes = max(1, min(AXES, len(ready) // 4, ready.shape[1]))
-    values, vectors = np.linalg.eigh(_inner(ready))
-    order = np.argsort(values)[::-1][:axes]
-    order = order[values[order] > 1e-6 * max(values.max(), 1e-12)]
-    directions = vectors[:, order]
-    if len(ready) < ready.shape[1]:  # eigenvectors of the moments' products, not the inputs'
-        directions = ready.T @ directions / np.sqrt(values[order])
-    directions = _half(directions)
+    directions = _half(main_directions(ready, axes))
     along = ready @ directions
     across = np.maximum((ready**2).sum(axis=1) - (along**2).sum(axis=1), 0)
     return View(
@@ -103,10 +113,27 @@ def fit_view(inputs: npt.NDArray[np.float32]) -> View:
     )
 
 
-def _inner(ready: Arrays) -> Floats:
-    """Return the smaller of the two matrices of products."""
-    exact = ready.astype(np.float64)
-    return exact @ exact.T if len(ready) < ready.shape[1] else exact.T @ exact
+def main_directions(ready: Arrays, axes: int) -> Arrays:
+    """Return the first principal axes of [moments, inputs], as orthonormal columns.
+
+    Found by block power iteration from some of the moments themselves, a few more than are asked
+    for: a small part of the work of a whole decomposition, which matters with thousands of inputs.
+    """
+    size = min(axes + SPARE_AXES, *ready.shape)
+    block = ready[np.linspace(0, len(ready) - 1, size).astype(int)].T.astype(np.float64)
+    for _ in range(ITERATIONS):
+        block, _ = np.linalg.qr(block)
+        block = (ready.T @ (ready @ block.astype(np.float32))).astype(np.float64)
+    basis, _ = np.linalg.qr(block)
+    values, vectors = np.linalg.eigh(_squared(ready @ basis.astype(np.float32)))
+    order = np.argsort(values)[::-1][:axes]
+    order = order[values[order] > 1e-6 * max(values.max(), 1e-12)]
+    return np.asarray(basis @ vectors[:, order], np.float32)
+
+
+def _squared(rows: Arrays) -> Floats:
+    exact = rows.astype(np.float64)
+    return exact.T @ exact
 
 
 def _half(array: npt.NDArray[Any]) -> Arrays:
