@@ -7,7 +7,7 @@ STAMP = $(VENV)/.installed
 # PyTorch is pinned: later wheels for Linux bring gigabytes of CUDA that no test needs.
 EXTRAS = atari,jax,methods,minari,mujoco,parquet,pgx,ray,rl-zoo,sb3,torch,video,web
 
-.PHONY: demo test test-slow test-adapters docs links dist try-dist extras lock bench bench-quick reproduce lint format clean
+.PHONY: demo test test-slow test-adapters test-worlds docs links dist try-dist extras lock bench bench-quick reproduce lint format clean
 
 $(VENV)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,23 @@ adapter-%: pyproject.toml
 	SAFEMARGIN_MATRIX=$(MATRIX) $(VENV)-adapters/$*/bin/python -m pytest \
 		tests/adapters/test_$(subst -,_,$*).py
 	$(VENV)-adapters/$*/bin/python benchmarks/bench_adapters.py $(MATRIX)
+
+games = ".[atari,mujoco]" minigrid "pettingzoo[butterfly,classic]" highway-env "gymnasium[box2d]"
+robots = "." metaworld gymnasium-robotics
+WORLDS = $(abspath build)/worlds.jsonl
+
+test-worlds: worlds-games worlds-robots  ## every world's restored runs, and the matrix of them
+	$(PYTHON) docs/matrix.py $(WORLDS)
+
+# Meta-World asks for a MuJoCo that cannot copy a simulation; Gymnasium-Robotics fails with later ones.
+worlds-%: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-adapters/$*
+	$(VENV)-adapters/$*/bin/python -m pip install --quiet hypothesis pytest --editable $($*)
+	$(if $(filter robots,$*),$(VENV)-adapters/$*/bin/python -m pip install --no-deps mujoco==3.5.0)
+	mkdir -p build
+	SAFEMARGIN_SLOW=1 SAFEMARGIN_WORLDS=$(WORLDS) $(VENV)-adapters/$*/bin/python -m pytest \
+		tests/environments/test_environment_contract.py \
+		-k "restored and $(if $(filter robots,$*),,not) (robotics or meta_world)"
 
 docs: $(VENV)/.docs  ## the site, in docs/_build/html, a warning is an error; and every block of code
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto --quiet docs docs/_build/html

@@ -1,7 +1,7 @@
-"""Writes two tables into docs/policies.md: what the tests of adapters ran, and how fast they are.
+"""Writes tables of what tests really ran into docs/policies.md and docs/environments.md.
 
-`make test-adapters` calls it with the file in which each test noted what it found equal, and
-`benchmarks/bench_adapters.py` what it measured.
+`make test-adapters` calls it with the file in which each test of an adapter noted what it found
+equal, and `benchmarks/bench_adapters.py` how fast it was; `make test-worlds` with that of worlds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parent / "policies.md"
+DOCS = Path(__file__).parent
 
 NAMES = {
     "ray": "RLlib",
@@ -54,19 +54,34 @@ def speeds(rows: list[dict[str, float | str]]) -> str:
     return "\n".join(lines)
 
 
+def worlds(rows: list[dict[str, str]]) -> str:
+    """Return which worlds were restored exactly, how, and how often."""
+    lines = ["| library | world | way | runs from a restored moment, equal bit for bit |"]
+    lines += ["|---|---|---|---|"]
+    latest = {row["world"]: row for row in rows}
+    for world, row in sorted(latest.items(), key=lambda item: (item[1]["library"], item[0])):
+        name = f"{row['library']} {row['version']}"
+        lines.append(f"| {name} | `{world}` | {row['way']} | {row['continuations']} |")
+    return "\n".join(lines)
+
+
 def main(records: Path) -> None:
-    """Replace both tables on the page."""
+    """Replace the tables that the records are about."""
     rows = [json.loads(line) for line in records.read_text().splitlines()]
-    page = PAGE.read_text(encoding="utf-8")
-    matrix = table([row for row in rows if "library" in row])
-    for name, text in (
-        ("matrix", matrix),
-        ("speeds", speeds([row for row in rows if "speed" in row])),
-    ):
-        before, begin, rest = page.partition(f"<!-- {name}: made by make test-adapters -->")
+    tables = (
+        ("policies.md", "matrix", "adapters", table, "algorithm"),
+        ("policies.md", "speeds", "adapters", speeds, "speed"),
+        ("environments.md", "matrix", "worlds", worlds, "world"),
+    )
+    for file, name, target, draw, about in tables:
+        found = [row for row in rows if about in row]
+        if not found:
+            continue
+        page = (DOCS / file).read_text(encoding="utf-8")
+        before, begin, rest = page.partition(f"<!-- {name}: made by make test-{target} -->")
         _, end, after = rest.partition(f"<!-- end of the {name} -->")
-        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
-    PAGE.write_text(page, encoding="utf-8")
+        text = f"{before}{begin}\n\n{draw(found)}\n\n{end}{after}"
+        (DOCS / file).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

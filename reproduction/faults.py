@@ -4,8 +4,13 @@
         --opening 400 --natural 250 --spread 250
     python reproduction/faults.py pong-a3c runs/pong-a3c-stuck
 
-A study of several mistakes is kept once for each of them. Nothing is simulated. The table is filled
-in by `make reproduce`; random actions of the Atari agents come from the stored studies.
+    safemargin collect atari:pong zoo:pong-apex -o runs/worst --perturb worst --n 1,2,3 \\
+        --max-enumerated 216 --exclude-last 32 --opening 400 --natural 17 --spread 15
+    python reproduction/faults.py pong-apex runs/worst
+
+A study of several mistakes is kept once for each of them, one of all sequences in a table of its
+own. Nothing is simulated. The tables are filled in by `make reproduce`; random actions of the Atari
+agents come from the stored studies.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from safemargin.core.files import written_whole
 from safemargin.core.measured import mistakes_in_words, without_folder
 from safemargin.core.records import Tuples
 from safemargin.criticality.stopping import student_quantile
+from safemargin.monitor.attack import Attacked, AttackRow
 from safemargin.validation.comparison import compare_tuples
 
 HERE = Path(__file__).parent
@@ -35,6 +41,10 @@ STARTS = HERE / "critical_starts.json"
 ATTACKED, FIDELITY = HERE / "attacked", HERE / "fidelity"
 TOLERANCE, CONFIDENCE = 0.5, 0.95
 SHOWN = (1, 8, 32)
+EXACT = (1, 2, 3)
+"""Numbers of mistakes for which every sequence was tried."""
+SHARED = (1, 2)
+"""Those of them that random actions were measured for, too."""
 
 
 def summary(tuples: Tuples, *, perturb: str) -> dict[str, Any]:
@@ -59,6 +69,22 @@ def summary(tuples: Tuples, *, perturb: str) -> dict[str, Any]:
         "affordable": _band(affordable.astype(float), tuples.groups, natural),
         "margin": compared.candidates[0].mean_margins[0],
     }
+
+
+def worst_summary(worst: Tuples, random: Tuples) -> dict[str, Any]:
+    """Return what the worst sequence and random actions lose at the same natural moments."""
+    natural = worst.phases == "natural"
+    found: dict[str, Any] = {"natural": int(natural.sum())}
+    for name, tuples in (("worst", worst), ("random", random)):
+        losses = tuples.criticalities[natural]
+        held = {n: losses[:, tuples.n_values.index(n)] for n in EXACT if n in tuples.n_values}
+        highest = np.maximum.accumulate([held[n] for n in SHARED], axis=0)
+        affordable = np.array([0, *SHARED])[(highest <= TOLERANCE).sum(axis=0)].astype(float)
+        found[name] = {
+            "losses": {str(n): _band(values, tuples.groups, natural) for n, values in held.items()},
+            "affordable": _band(affordable, tuples.groups, natural),
+        }
+    return found
 
 
 def _band(values: Any, groups: Any, natural: Any) -> list[float]:
@@ -103,24 +129,48 @@ def faults(studies: Mapping[str, StoredStudy]) -> str:
     return markdown(header, rows)
 
 
+def worst_sequences(studies: Mapping[str, StoredStudy]) -> str:
+    """Losses by the worst of all sequences beside random ones, at the same natural moments."""
+    kept = read_json(RESULT, "agents").get("worst", {}) if RESULT.exists() else {}
+    rows = []
+    for agent, found in kept.items():
+        for name, words in (("random", "random actions"), ("worst", "the worst of all sequences")):
+            one = found[name]
+            losses = [one["losses"].get(str(n)) for n in EXACT]
+            cells = [MISSING if band is None else _shown(band) for band in losses]
+            rows.append([agent, words, str(found["natural"]), *cells, _shown(one["affordable"])])
+    header = ["agent", "mistakes", "natural moments", *(f"loss, n = {n}" for n in EXACT),
+              f"affordable, of {SHARED[-1]}"]  # fmt: skip
+    return markdown(header, rows)
+
+
+def attacks() -> dict[str, Attacked]:
+    """Return what `safemargin attack --json` printed, by agent and attack."""
+    found = {}
+    for file in sorted(ATTACKED.glob("*.json")):
+        about = read_json(file, "rows", "words", "games", "score", "steps")
+        rows = tuple(AttackRow(**row) for row in about["rows"])
+        found[file.stem] = Attacked(**{**about, "rows": rows})
+    return found
+
+
 def attacked(studies: Mapping[str, StoredStudy]) -> str:
     """What attacks cost, by what times them, as `safemargin attack --json` printed it."""
     rows = []
-    for file in sorted(ATTACKED.glob("*.json")):
-        found = read_json(file, "rows", "words", "games", "score")
-        for row in found["rows"]:
+    for name, found in attacks().items():
+        for row in found.rows:
             rows.append(
                 [
-                    file.stem.split(".")[0],
-                    found["words"],
-                    f"{row['budget']:.0%}",
-                    row["ranking"],
-                    "–" if row["attacked"] is None else f"{row['attacked']:.1%}",
-                    _maybe(row["loss"], row["half_width"]),
-                    _maybe(row["measured"], row["measured_half_width"]),
+                    name.split(".")[0],
+                    f"{found.words}, {found.games} games",
+                    f"{row.budget:.0%}",
+                    row.ranking,
+                    "–" if row.attacks is None else f"{row.attacks:.1f}",
+                    _maybe(row.loss, row.half_width),
+                    _maybe(row.measured, row.measured_half_width),
                 ]
             )
-    header = ["agent", "attack", "budget", "steps chosen by", "attacked", "loss of a game",
+    header = ["agent", "attack", "budget", "steps chosen by", "attacks a game", "loss of a game",
               "measured loss"]  # fmt: skip
     return markdown(header, rows)
 
@@ -189,27 +239,32 @@ def main() -> None:
     parser.add_argument("agent")
     parser.add_argument("studies", type=Path, nargs="+", metavar="STUDY")
     options = parser.parse_args()
-    agents = read_json(RESULT, "agents")["agents"] if RESULT.exists() else {}
+    kept = read_json(RESULT, "agents") if RESULT.exists() else {}
+    agents, worst = kept.get("agents", {}), kept.get("worst", {})
     found = {one["perturb"]: one for one in agents.get(options.agent, [])}
+    stored = StoredStudy(HERE / "studies" / options.agent)
     for folder in options.studies:
         with sm.Study.open(folder) as first:
-            pairs = first.measured
+            pairs = [pair for pair in first.measured if pair[1] == "reward"]
         for perturb, signal in pairs:
             with sm.Study.open(folder, perturb=perturb, signal=signal) as study:
-                name = without_folder(perturb)
-                if signal == "reward":
-                    tuples = study.tuples()
-                    found[name] = summary(tuples, perturb=name)
-                    print(options.agent, found[name])
-    stored = StoredStudy(HERE / "studies" / options.agent)
-    if stored.folder.exists():  # random actions at the same moments, measured before
-        found["random"] = summary(_at(stored.tuples(), tuples), perturb="random")
-        print(options.agent, found["random"])
-    agents[options.agent] = [
-        found[name] for name in sorted(found, key=lambda each: each != "random")
-    ]
+                name, tuples = without_folder(perturb), study.tuples()
+            if name == "worst":
+                worst[options.agent] = worst_summary(tuples, _at(stored.tuples(), tuples))
+                print(options.agent, worst[options.agent])
+                continue
+            found[name] = summary(tuples, perturb=name)
+            print(options.agent, found[name])
+            if stored.folder.exists():  # random actions at the same moments, measured before
+                found["random"] = summary(_at(stored.tuples(), tuples), perturb="random")
+                print(options.agent, found["random"])
+    if found:
+        agents[options.agent] = [
+            found[name] for name in sorted(found, key=lambda each: each != "random")
+        ]
     with written_whole(RESULT) as path:
-        path.write_text(json.dumps({"agents": agents}, indent=1) + "\n", encoding="utf-8")
+        about = {"agents": agents, "worst": worst}
+        path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from capture import BUDGETS
+from faults import attacks
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from paper_values import AGENTS, CAPTURED, N_VALUES
@@ -24,6 +25,7 @@ from tables import (
 )
 
 from safemargin.core.text import readable
+from safemargin.monitor.attack_plot import draw_attack
 from safemargin.study import plot_info, plots
 
 DPI = 90
@@ -53,6 +55,8 @@ def draw_all(studies: Studies, folder: Path) -> list[Path]:
         figures["before-death"] = approach_figure(studies)
     if any(found_of(studies, agent) for agent in CAPTURED):
         figures["supervision"] = supervision_figure(studies)
+    if attacks():
+        figures["attacks"] = attacks_figure()
     if "pong-apex-dense" in studies:
         figures["pong-apex-dense"] = dense_figure(studies["pong-apex-dense"])
     return [
@@ -73,6 +77,22 @@ def agent_pictures(studies: Studies) -> str:
         if agent in studies
     ]
     return "\n\n".join(shown)
+
+
+def attack_picture(studies: Studies) -> str:
+    """Return Markdown for the curves of attacks; empty where there are none."""
+    return "![What attacks cost against their number](images/attacks.png)" * bool(attacks())
+
+
+def attacks_figure() -> Figure:
+    """Draw what attacks of the least-scored action cost, by what times them, agent by agent."""
+    shown = {name: found for name, found in attacks().items() if found.attack == "worst"}
+    figure = Figure(figsize=(4.1 * len(shown), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axes, (name, found) in zip(panels, shown.items(), strict=True):
+        draw_attack(axes, found)
+        axes.set_title(f"{name.split('.')[0]}, {found.games} games a point", fontsize=10)
+    return figure
 
 
 def capture_picture(studies: Studies) -> str:

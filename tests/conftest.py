@@ -47,10 +47,17 @@ LONGEST_FIRST = (
     "engines/test_jax_engine.py",
     "study/test_several.py",
     "environments/test_environment_contract.py",
-    "criticality/test_estimation.py",
-    "criticality/test_wrong_diagnosis.py",
-    "web/test_explorer.py",
     "slow/",
+    "study/test_learning.py",
+    "study/test_planning.py",
+    "environments/test_lean.py",
+    "reproduction/",
+    "study/test_critic_proxies.py",
+    "criticality/test_batch.py",
+    "criticality/test_wrong_diagnosis.py",
+    "environments/test_doctor.py",
+    "environments/test_atari_vector.py",
+    "web/test_explorer.py",
 )
 """The files that take longest, so that no core waits for one of them at the end."""
 

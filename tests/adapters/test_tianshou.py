@@ -157,7 +157,7 @@ def test_it_acts_as_tianshou_evaluates_it() -> None:
     import torch
     from tianshou.algorithm.modelfree.sac import SACPolicy
 
-    from safemargin.study.creation import settings_for
+    from safemargin.environments.doctor.returns import settings_for
 
     dqn, _ = build("DQN")
     assert settings_for(load_policy(dqn), None).action_choice == "greedy"

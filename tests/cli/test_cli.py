@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from helpers.commands import (
     collect,
     let_ctrl_c_through,
 )
+from helpers.jobs import wait_until
 from helpers.studies import contents, estimates_in
 
 from safemargin.cli import main
@@ -476,12 +476,9 @@ def test_ctrl_c_loses_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, preexec_fn=let_ctrl_c_through
     )
-    deadline = time.monotonic() + 60
-    while estimates_in(path) < 5:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_until(lambda: estimates_in(path) >= 5, "the study did not begin")
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "run the same command again to continue" in err
     assert 5 <= estimates_in(path) < 78
@@ -646,3 +643,28 @@ def test_folders_above_the_output_are_made_with_a_word(
     status, _, err = run("plot", study, "-o", deeper / "figures")
     assert (status, err.count(f"the folder {deeper} does not exist")) == (0, 1)
     assert (deeper / "figures").is_dir()
+
+
+@pytest.mark.parametrize("folder", ["new/study", "there"])
+def test_a_refused_collect_leaves_nothing_new(run: Any, tmp_path: Path, folder: str) -> None:
+    pytest.importorskip("jax", reason="needs safemargin[jax]")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "notes.txt").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    command = collect(tmp_path / folder)
+    at = command.index("--workers")
+    status, _, err = run(*command[:at], *command[at + 2 :], "--engine", "jax")
+    assert status == 2
+    assert "cannot run this study: it runs environments of pure functions" in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_refused_collect_keeps_what_there_was(run: Any, study: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="needs safemargin[jax]")
+    path = tmp_path / "study"
+    shutil.copytree(study, path)
+    held = contents(path)
+    command = collect(path)
+    at = command.index("--workers")
+    assert run(*command[:at], *command[at + 2 :], "--engine", "jax")[0] == 2
+    assert contents(path) == held

@@ -13,8 +13,9 @@ import pytest
 from rich.progress import Progress
 
 from safemargin.cli import console
-from safemargin.cli.console import ProgressBar
+from safemargin.cli.console import ProgressBar, note_choice
 from safemargin.core.progress import Expecting
+from safemargin.core.settings import Settings
 
 
 class Clock:
@@ -119,3 +120,14 @@ def test_no_color_prints_no_escape_codes(words: list[str]) -> None:
 
     assert "\x1b[" in on_a_terminal(NO_COLOR="")
     assert "\x1b" not in on_a_terminal(NO_COLOR="1")
+
+
+def test_a_choice_that_a_library_makes_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    exploring = Settings(action_choice="epsilon-greedy", epsilon=0.1)
+    note_choice(exploring, "CartPole-v1", None)
+    said = capsys.readouterr().err
+    assert "the policy acts epsilon-greedy (epsilon 0.1), as its own library evaluates it" in said
+    note_choice(exploring, "CartPole-v1", "epsilon-greedy")  # asked for
+    note_choice(exploring, "rl-zoo:folder", None)  # said with the folder
+    note_choice(Settings(), "CartPole-v1", None)
+    assert capsys.readouterr().err == ""

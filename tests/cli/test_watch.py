@@ -269,7 +269,7 @@ def test_from_start_to_ctrl_c(margins_file: Path, tmp_path: Path) -> None:
                 seen |= {row[0] for row in ann.hear("decisions")["rows"]}
             assert ann.fleet["about"]["environment"].endswith("make_drawn")
         server.process.send_signal(signal.SIGINT)
-        server.process.communicate(timeout=30)
+        server.process.communicate(timeout=120)
         assert server.process.returncode == 0
     with sm.AuditLog(tmp_path / "watch.db") as log:
         log.check()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
+import pytest
+
 from safemargin.core.seeding import (
     Purpose,
     environment_seed,
     hashed_seed,
     plain_generator,
     stream,
+    streams,
 )
 
 
@@ -42,6 +46,16 @@ def test_values_that_stored_studies_depend_on() -> None:
         1513755352,
     ]
     assert stream(7, Purpose.TRIAL_ACTIONS, 1, 2).integers(1000, size=3).tolist() == [133, 465, 142]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1, 2**40])
+@pytest.mark.parametrize("keys", [(), (3,), (0, 5), (0, 5, 0, 100), (1, 2, 3, 2**33)])
+def test_many_streams_are_the_single_ones(seed: int, keys: tuple[int, ...]) -> None:
+    last = [0, 1, 99, 2**32 - 1]
+    found = [each.random(3) for each in streams(seed, Purpose.TRIAL_ACTIONS, keys, last)]
+    single = [stream(seed, Purpose.TRIAL_ACTIONS, *keys, number).random(3) for number in last]
+    assert np.array_equal(found, single)
+    assert not list(streams(seed, Purpose.TRIAL_ACTIONS, keys, []))
 
 
 def test_values_outside_of_the_streams() -> None:

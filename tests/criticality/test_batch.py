@@ -265,7 +265,7 @@ def test_looking_stops_where_it_does_not_pay() -> None:
 
 def test_atari_in_a_batch_equals_brute_force_through_the_wrappers() -> None:
     """Lock-step, shared prefixes, coalescing and the lean path change no bit of any return."""
-    settings = Settings(gamma=0.9, n_values=(1, 4, 8), trials=12)
+    settings = Settings(gamma=0.9, n_values=(1, 4, 8), trials=12, max_episode_steps=400)
     spec = EnvironmentSpec.parse("atari:pong")
     policy = load_policy("zoo:pong-a3c")
     nothing_random = Randomness(environment=False, policy=False)

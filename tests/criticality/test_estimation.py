@@ -18,6 +18,7 @@ from helpers.worlds import (
     chain,
     exact_criticality,
     lean,
+    make_branching,
 )
 
 import safemargin as sm
@@ -27,6 +28,7 @@ from safemargin.criticality.estimation import MomentMeasurer, Randomness
 from safemargin.criticality.one_moment import DiagnosisCorrected
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import make_simulator
+from safemargin.environments.doctor.returns import UnlikeTraining
 from safemargin.errors import EnvironmentFault, InvalidInput
 from safemargin.policies import load_policy
 
@@ -336,3 +338,15 @@ def test_one_random_action_under_a_mask_is_exact(step: int, legal: int, mean: fl
     assert (one.exact, one.trials, one.half_width) == (True, legal, 0.0)
     assert one.mean == pytest.approx(mean)
     assert (two.exact, two.trials) == (False, 48)
+
+
+def test_a_policy_acts_as_its_own_library_evaluates_it() -> None:
+    policy = sm.load_policy(lambda seen: np.tile([0.5, 0.0], (len(seen), 1)), kind="logits")
+    policy.usual_choice = "sampled"
+    asked: Any = {"step": 2, "n": 1}
+    sampled = sm.Settings(action_choice="sampled")
+    found = sm.true_criticality(make_branching(), policy, **asked)
+    assert found == sm.true_criticality(make_branching(), policy, **asked, settings=sampled)
+    with pytest.warns(UnlikeTraining, match="acts greedy here, where its own library's"):
+        greedy = sm.true_criticality(make_branching(), policy, **asked, settings=sm.Settings())
+    assert greedy != found

@@ -231,6 +231,21 @@ def test_bad_input(perturb: Any, message: str) -> None:
         measure(perturb)
 
 
+@pytest.mark.parametrize("action", [[5.0], [0.0, 0.0], ["left"], None], ids=str)
+def test_an_action_outside_a_box_is_refused(action: Any) -> None:
+    def outside(generator: Any, own: Any, history: Any) -> Any:
+        return action
+
+    def still(rows: np.ndarray) -> np.ndarray:
+        return np.zeros((len(rows), 1), np.float32)
+
+    with pytest.raises(InvalidInput, match="at step 1, which does not lie in the action space Box"):
+        sm.true_criticality(
+            gym.make("Pendulum-v1"), load_policy(still, kind="actions"), step=1, n=1,
+            perturb=outside,
+        )  # fmt: skip
+
+
 def test_a_policy_with_a_memory_cannot_take_over() -> None:
     with pytest.raises(InvalidInput, match="this policy has a memory"):
         measure(f"policy:{__file__}:remembering")

@@ -96,7 +96,8 @@ def test_a_beam_search_finds_no_more_than_there_is() -> None:
     exact = [found.mean for found in measure(table, "worst", step=0)]
     for beam in (1, 2, 64):
         found = measure(table, f"worst:{beam}", step=0)
-        assert [each.exact for each in found] == [False] * 4
+        # A length is exact as long as the beam has dropped nothing before it.
+        assert [each.exact for each in found] == [2**n <= 2 * beam for n in (1, 2, 4, 6)]
         assert all(each.trials <= 2 * beam for each in found)
         assert all(each.mean <= most for each, most in zip(found, exact, strict=True))
     # A beam that keeps every sequence has tried them all.

@@ -16,7 +16,7 @@ from safemargin.core import jax_library
 from safemargin.core.records import Episode, EpisodeKey, Measurement, Moment
 from safemargin.core.settings import Settings
 from safemargin.criticality.estimation import Randomness
-from safemargin.engines import check_engine, make_engine
+from safemargin.engines import check_engine, make_engine, tasks
 from safemargin.engines.base import Engine, EpisodeTask, Job, MomentTask
 from safemargin.engines.local import LocalEngine
 from safemargin.environments import EnvironmentSpec
@@ -38,9 +38,14 @@ SHORT = {"gamma": 0.8, "n_values": (1, 2, 4), "horizon_error": 0.05}
 
 
 def make_job(
-    world: str, settings: dict[str, Any], *, random: bool = False, **arguments: Any
+    world: str,
+    settings: dict[str, Any],
+    *,
+    random: bool = False,
+    policy_name: str = "careful",
+    **arguments: Any,
 ) -> Job:
-    policy, chosen = load_policy(CAREFUL), Settings(**settings)
+    policy, chosen = load_policy(f"{WORLDS}:{policy_name}"), Settings(**settings)
     return Job(
         EnvironmentSpec.parse(f"jax:{WORLDS}:{world}", arguments),
         policy,
@@ -204,6 +209,17 @@ def test_wind_and_slips_are_those_of_the_ordinary_engine() -> None:
     assert len({each.estimate.mean for each in found.values()}) > 3
 
 
+def test_a_recurrent_policy_that_samples_is_that_of_the_ordinary_engine() -> None:
+    settings = {**SHORT, "trial_plan": "paper", "sampling_error": 1.0, "action_choice": "sampled"}
+    job = make_job("Ledge", settings, policy_name="moody")
+    engine, ordinary = JaxEngine(job), LocalEngine(job)
+    episodes = run_episodes(engine, 3)
+    assert any(len(set(episode.actions.tolist())) == 2 for episode in episodes)
+    assert_same_episodes(episodes, run_episodes(ordinary, 3))
+    found = run_moments(engine, episodes, job.settings)
+    assert_same(found, run_moments(ordinary, episodes, job.settings), steps=False)
+
+
 def test_a_study_in_jax_runs_on_this_engine(tmp_path: Path) -> None:
     how = {**SHORT, "n_values": (1, 4), "trials": 4, "max_enumerated": 2}
     fast = Study.create(tmp_path / "jax", f"jax:{WORLDS}:Ledge", CAREFUL, how)
@@ -263,6 +279,15 @@ def test_without_jax_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         MissingExtra, match=r"engine 'jax' needs .* pip install 'safemargin\[jax\]'"
     ):
         check_engine("jax")
+
+
+def test_a_ray_worker_does_bundles_of_tasks_in_jax(
+    ledge: OnLedge, ray_in_use: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "TOGETHER", 5)
+    engine = make_engine(ledge.job, "ray", workers=1)
+    assert_same_episodes(run_episodes(engine, 12), ledge.episodes)
+    assert_same(run_moments(engine, ledge.episodes, ledge.job.settings), ledge.found)
 
 
 TWO_DEVICES = """

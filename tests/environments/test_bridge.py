@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
+import shutil
+import sqlite3
 import struct
 import sys
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from helpers.paths import ROOT
 
 import safemargin as sm
+from safemargin.cli import main
 from safemargin.environments import EnvironmentSpec, make_simulator, same
 from safemargin.environments.bridge import BridgedEnvironment
 from safemargin.environments.identity import ActionSource
@@ -130,6 +134,36 @@ def test_a_simulator_in_plain_python_is_restored_exactly() -> None:
     simulator.step(0)
     assert simulator.random_state() != before
     env.close()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_a_simulator_in_another_language(tmp_path: Path, capsys: Any) -> None:
+    text = f"bridge:node {ROOT / 'examples/bridge/lander.js'}"
+    env = make(text, render_mode="rgb_array")
+    restored_runs(env)
+    env.reset(seed=1)
+    picture = env.render()
+    assert picture.shape == (32, 32, 3)
+    assert picture[10].max() == 255  # at a height of 20
+    env.close()
+    with pytest.raises(EnvironmentFault, match="cannot fly"):
+        make(text).remote.ask("fly")
+
+    agent = tmp_path / "agent.py"
+    agent.write_text("def burn(seen):\n    return [[0, -0.7 - one[1]] for one in seen]\n")
+    study = str(tmp_path / "study")
+    words = ["collect", text, f"{agent}:burn", "--scores", "logits", "-o", study, "--n", "1"]
+    words += ["--gamma", "0.9", "--natural", "2", "--spread", "0", "--trials", "4"]
+    assert main([*words, "--workers", "1", "--opening", "2"]) == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "study" / "study.db")) as database:
+        database.execute("DELETE FROM meta WHERE name = 'signature'")  # as from somebody else
+        database.commit()
+    capsys.readouterr()
+    more = ["export", study, "-o", "minari:lander-v0"]
+    assert main(more) == 2
+    assert f"would run bridge:node {ROOT}" in capsys.readouterr().err
+    with sm.Study.open(study, trust=True) as opened:
+        assert opened.job().environment.text == text
 
 
 def test_an_environment_behind_the_bridge_is_the_same_as_before_it() -> None:

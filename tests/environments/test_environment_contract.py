@@ -1,13 +1,20 @@
-"""Every environment we promise to measure: restored runs equal the uninterrupted one."""
+"""Every environment we promise to measure: restored runs equal the uninterrupted one.
+
+`make test-worlds` runs all of them and writes the matrix in docs/environments.md.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.paths import WORLDS
 from helpers.teams import write_team
 
 from safemargin.environments import (
@@ -49,13 +56,34 @@ LARGE = {
         "knight_1": 6,
     },
 }
+ROBOTS = [
+    "gymnasium_robotics:FetchReach-v4",
+    "gymnasium_robotics:PointMaze_UMaze-v3",
+    f"{WORLDS}:make_meta_world",
+]
+REPLAYED = [
+    "LunarLander-v3",
+    "BipedalWalker-v3",
+    "CarRacing-v3",
+    "gymnasium_robotics:AdroitHandDoor-v1",
+]
+"""Worlds without a snapshot."""
+LIBRARIES = {
+    "atari": "ale-py",
+    "minigrid": "minigrid",
+    "pettingzoo": "pettingzoo",
+    "highway_env": "highway-env",
+    "gymnasium_robotics": "gymnasium-robotics",
+    f"{WORLDS}": "metaworld",
+}
+"""Beginning of a name → the package that the world comes from; the others are Gymnasium's own."""
 SLOW = os.environ.get("SAFEMARGIN_SLOW") == "1"
 
 CONTINUATIONS = 200
 RESTORES = 5
 
 
-@pytest.fixture(params=[*ALL, *HIGHWAY, *LARGE] if SLOW else ALL)
+@pytest.fixture(params=[*ALL, *HIGHWAY, *LARGE, *ROBOTS, *REPLAYED] if SLOW else ALL)
 def spec(
     request: pytest.FixtureRequest, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> EnvironmentSpec:
@@ -63,14 +91,17 @@ def spec(
     if text.startswith("atari:"):
         pytest.importorskip("ale_py")
         pytest.importorskip("cv2")
-    if text in MUJOCO:
+    if text in MUJOCO or "robotics" in text or "meta_world" in text:
         pytest.importorskip("mujoco")
         pytest.importorskip("imageio")
         monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it stands
-    if text in HIGHWAY:
-        pytest.importorskip("highway_env")
-    if text.startswith("minigrid:"):
-        pytest.importorskip("minigrid")
+    module = text.partition(":")[0]
+    if module in ("highway_env", "gymnasium_robotics", "minigrid"):
+        pytest.importorskip(module)
+    if text.startswith(str(WORLDS)):
+        pytest.importorskip("metaworld")
+    if text in REPLAYED and module == text:
+        pytest.importorskip("Box2D")
     if text.startswith("pettingzoo:"):
         pytest.importorskip("pettingzoo")
         pytest.importorskip("pygame")
@@ -126,10 +157,11 @@ def assert_repeats(simulator: Simulator, saved: Saved) -> None:
         assert simulator.digest() == digest
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:gymnasium")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Gymnasium, Box2D and robots
 @pytest.mark.filterwarnings("ignore:.*without specifying any render mode:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*:UserWarning:gymnasium")
 def test_restored_runs_equal_the_uninterrupted_one(spec: EnvironmentSpec) -> None:
-    simulator = make_simulator(spec.make())
+    simulator = make_simulator(spec.make(), way="replay" if spec.text in REPLAYED else "snapshot")
     depth = 150
     saves = uninterrupted(simulator, CONTINUATIONS // RESTORES, 12, 3, depth=depth)
     generator = np.random.default_rng(5)
@@ -145,6 +177,21 @@ def test_restored_runs_equal_the_uninterrupted_one(spec: EnvironmentSpec) -> Non
     simulator.reset(1)
     assert_repeats(simulator, long)
     simulator.close()
+    note(spec, simulator.way, compared + 1)
+
+
+def note(spec: EnvironmentSpec, way: str, continuations: int) -> None:
+    """Write what was found equal where `make test-worlds` collects it."""
+    if "SAFEMARGIN_WORLDS" not in os.environ:
+        return
+    text = str(spec.text)
+    usual = "mujoco" if text in MUJOCO else "gymnasium"
+    library = next((LIBRARIES[each] for each in LIBRARIES if text.startswith(each)), usual)
+    world = "Meta-World/goal_observable" if library == "metaworld" else text
+    row = {"world": world, "library": library, "way": way}
+    row |= {"version": importlib.metadata.version(library), "continuations": str(continuations)}
+    with Path(os.environ["SAFEMARGIN_WORLDS"]).open("a") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 @pytest.mark.parametrize("text", ["CartPole-v1", "Taxi-v4", "atari:pong", "Hopper-v5"])

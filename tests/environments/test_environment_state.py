@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safemargin.environments import graph, make_simulator, register_state
-from safemargin.errors import InvalidInput
+from safemargin.errors import EnvironmentFault, InvalidInput
 
 
 class Colour(enum.Enum):
@@ -299,3 +299,13 @@ def test_register_state_makes_the_opaque_measurable() -> None:
 def test_register_state_wants_a_class() -> None:
     with pytest.raises(InvalidInput, match="expects a class"):
         register_state("Board", save=repr, restore=setattr)  # type: ignore[arg-type]
+
+
+def test_a_mujoco_that_cannot_copy_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mujoco: Any = pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it stands
+    simulator = make_simulator(gym.make("InvertedPendulum-v5"))
+    simulator.reset(0)
+    monkeypatch.delattr(mujoco, "mj_copyData")
+    with pytest.raises(EnvironmentFault, match=r"MuJoCo .* cannot copy a simulation, MuJoCo 3.5"):
+        simulator.save()

@@ -21,7 +21,7 @@ class Page:
     def script(self, code: str) -> Any:
         return self.driver.execute_script("return " + code)
 
-    def wait(self, code: str, seconds: float = 30) -> Any:
+    def wait(self, code: str, seconds: float = 120) -> Any:
         return WebDriverWait(self.driver, seconds, 0.1).until(lambda _: self.script(code))
 
     def text(self, name: str) -> str:

@@ -55,13 +55,13 @@ class Server:
     def kill(self) -> None:
         """As kill -9 does."""
         os.kill(self.process.pid, signal.SIGKILL)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.resume()
             self.process.send_signal(signal.SIGINT)
-            self.process.communicate(timeout=30)
+            self.process.communicate(timeout=120)
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ class Person:
     def hear(self, kind: str, wanted: Callable[[Any], bool] = lambda message: True) -> Any:
         """The next message of a kind that is as wanted."""
         while True:
-            received = self._socket.recv(timeout=30)
+            received = self._socket.recv(timeout=120)
             if isinstance(received, str):
                 message = json.loads(received)
                 if message["kind"] == kind and wanted(message):

@@ -110,3 +110,15 @@ def careful() -> JaxPolicy:
     """Prefers to stay, more or less so."""
     params = np.array([[2.0, -1.0], [0.1, -0.1], [0.3, -0.3]], np.float32)
     return JaxPolicy(stay_or_fall, params, kind="logits")
+
+
+def swing(params: Any, observations: Any, memory: Any) -> Any:
+    (mood,) = memory
+    mood = jnp.tanh(0.7 * mood + observations @ params)
+    return mood, (mood,)
+
+
+def moody() -> JaxPolicy:
+    """Remembers what it preferred."""
+    params = np.array([[2.0, -1.0], [0.1, -0.1], [0.3, -0.3]], np.float32)
+    return JaxPolicy(swing, params, kind="logits", initial=(np.zeros(2, np.float32),))

@@ -399,3 +399,11 @@ def make_slipping() -> gym.Env[Any, Any]:
 
 def make_costly() -> gym.Env[Any, Any]:
     return Costly(TableWorld(swerving(60), starts=5))
+
+
+def make_meta_world() -> gym.Env[Any, Any]:
+    """A task of Meta-World with its goal in sight; its registered ids have no version."""
+    import metaworld  # noqa: F401 (registers them)
+
+    name = "reach-v3-goal-observable"
+    return gym.make("Meta-World/goal_observable", env_name=name, seed=1)

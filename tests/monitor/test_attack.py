@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.paths import WORLDS
+from helpers.runners import Counting, runner_in
+from helpers.studies import damaged
+from helpers.worlds import Masked, TableWorld, chain
 
 import safemargin as sm
 from safemargin.cli import main
@@ -17,7 +20,7 @@ from safemargin.errors import InvalidInput, StudyIncomplete
 from safemargin.monitor.attack import CRITICALITY, Attacked, AttackRow, measure_attack
 from safemargin.monitor.attack_plot import attack_figure
 from safemargin.monitor.attackers import make_attack
-from safemargin.monitor.timing import Purse, Rule
+from safemargin.monitor.timing import ByCriticality, Purse, Rule
 
 LENGTH = 60
 
@@ -99,6 +102,38 @@ def test_attacks_where_the_proxy_is_high(study: Path) -> None:
             # Steps that were not attacked leave more of the budget, so the bar falls on the way.
             states = rule.threshold - 1  # the score of action 0 is 1 + the state
             assert 0.25 * LENGTH <= row.score + LENGTH - found.score <= states
+
+
+def test_attacks_by_true_criticality(study: Path, tmp_path: Path) -> None:
+    # In the chain, a wrong step costs all that is left: most at once, where the proxy is lowest.
+    unfinished = damaged(study, tmp_path / "unfinished", "DELETE FROM estimates WHERE episode = 3")
+    with sm.Study.open(unfinished, trust=True) as opened:
+        found = measure_attack(
+            opened, budgets=[0.25], attack="worst", by=["criticality", "log_prob_range"], games=3
+        )
+    rows = rows_of(found)
+    assert (rows["criticality"].score, rows["criticality"].attacks) == (0.0, 1.0)
+    assert rows["log_prob_range"].score != 0
+    # The measured moments that it takes are those of the last row.
+    assert rows["criticality"].measured == rows[CRITICALITY].measured
+    for made_of in ({"perturb": "stuck"}, {"n_values": (2,)}, {"reference": "lookahead:2"}):
+        with create(tmp_path / str(made_of), **made_of) as other:
+            other.collect(natural=1, spread=0, workers=1)
+            with pytest.raises(InvalidInput, match="--by criticality tries every action at every"):
+                measure_attack(other, by=["criticality"])
+
+
+def test_true_criticality_takes_what_can_be_tried(study: Path) -> None:
+    def first(rows: np.ndarray) -> np.ndarray:
+        return np.tile(np.array([1, 0, 0, 0], np.float32), (len(rows), 1))
+
+    with sm.Study.open(study, trust=True) as opened:
+        ranking = ByCriticality(opened)
+    masked, recurrent = runner_in(Masked(), first), runner_in(TableWorld(chain(9)), Counting())
+    for runner, message in ((masked, "always legal"), (recurrent, "without a memory")):
+        runner.simulator.reset(0)
+        with pytest.raises(InvalidInput, match=f"--by criticality takes .* {message}"):
+            ranking.now(runner, np.zeros(4, np.float32), np.empty((1, 0)), 0)
 
 
 def test_the_rule_spends_the_budget() -> None:

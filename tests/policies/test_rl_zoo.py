@@ -15,11 +15,10 @@ from helpers.small_policies import HAVE_SB3
 from safemargin.core.settings import Settings
 from safemargin.environments import EnvironmentSpec, environment_identity
 from safemargin.environments.doctor import examine
-from safemargin.environments.doctor.returns import UnlikeTraining
+from safemargin.environments.doctor.returns import UnlikeTraining, settings_for
 from safemargin.errors import InvalidInput, PolicyFault
 from safemargin.policies import load_policy
 from safemargin.study import Study
-from safemargin.study.creation import settings_for
 from safemargin.study.provenance import source_text
 
 pytestmark = pytest.mark.skipif(not HAVE_SB3, reason="stable-baselines3 is an extra")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from helpers.studies import select
 from helpers.worlds import always_first, make_branching
 
 import safemargin as sm
-from safemargin.cli import main
+from safemargin.cli import main, paper_studies
 from safemargin.cli.paper_studies import PAPER_STUDIES, paper_study
 from safemargin.errors import InvalidInput
 
@@ -106,9 +107,13 @@ class TestReproduce:
         assert listed[0]["moments"] == {"natural": 0, "spread": 0}
 
     def test_a_study_leaves_its_tables(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("ale_py", reason="pip install 'safemargin[atari]'")
+        paper = PAPER_STUDIES["pong-a3c"]
+        settings = replace(paper.settings, gamma=0.9, max_episode_steps=300)
+        shorter = replace(paper, settings=settings)
+        monkeypatch.setattr(paper_studies, "PAPER_STUDIES", {paper.name: shorter})
         command = ["reproduce", "pong-a3c", "--natural", "1", "--spread", "0", "--workers", "1"]
         assert main([*command, "-o", str(tmp_path), "--machine", "a test", "--json"]) == 0
         shown = json.loads(capsys.readouterr().out)

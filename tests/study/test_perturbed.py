@@ -221,9 +221,10 @@ def test_the_worst_sequence(perturb: str, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="holds the worst sequence of each moment"):
             study.tuples(estimand="single-run")
         player, moment = TrialPlayer(study.job(), None), study.store.moments()[0]
-        (measured, *_) = study.store.measurements(moment.episode)
+        (measured, *_, longest) = study.store.measurements(moment.episode)
         recording = Recordings(study).open(moment.episode.id)
-        exact = measured.estimate.exact
+        assert measured.estimate.exact  # a beam that has dropped nothing yet
+        exact = longest.estimate.exact
         if perturb == "worst":
             played = player.play(recording, moment.step, 1, 1, exact=exact)
             assert played.discounted == measured.perturbed[1]

@@ -62,12 +62,12 @@ def lives(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("parts", [frozen_lake, cart_pole, lives])
 def test_what_it_says_comes_true(parts: Any, tmp_path: Path, own_temporary_folder: Path) -> None:
     given = parts(tmp_path / "study")
-    planned = sm.plan_study(**given, natural=40, spread=40, workers=1)
+    planned = sm.plan_study(**given, natural=24, spread=24, workers=1)
     assert not (tmp_path / "study").exists()
     assert list(own_temporary_folder.iterdir()) == []
     assert planned.pilot_moments == 12
     with sm.Study.create(**given) as study:
-        status = study.collect(40, 40, workers=1)
+        status = study.collect(24, 24, workers=1)
         taken = select(
             study.path,
             "SELECT n, SUM(costs.steps), IFNULL(SUM(trials), 0) FROM costs "

@@ -198,5 +198,5 @@ def test_the_printed_address_can_be_opened(host: str, online: bool) -> None:
         assert address.hostname not in ("0.0.0.0", "::")
         if not online:
             assert address.hostname == ("::1" if ":" in host else "127.0.0.1")
-        with socket.create_connection((address.hostname, address.port), timeout=30):
+        with socket.create_connection((address.hostname, address.port), timeout=120):
             pass

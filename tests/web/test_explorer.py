@@ -443,7 +443,7 @@ def test_control_c_while_a_what_if_runs(slow_study: Path, seconds: float) -> Non
     time.sleep(seconds)
     began = time.monotonic()
     process.send_signal(2)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "\n")
     assert time.monotonic() - began < 5
 
@@ -524,12 +524,12 @@ def test_from_the_command_line_to_control_c(drawn_study: Path) -> None:
     assert process.stdout is not None
     address = json.loads(process.stdout.readline())["address"]
     with pytest.raises(HTTPError) as refused:
-        urllib.request.urlopen(address.partition("?")[0] + "api/study", timeout=30)
+        urllib.request.urlopen(address.partition("?")[0] + "api/study", timeout=120)
     assert refused.value.code == 401
     refused.value.close()
     with visit(address)("api/study") as answer:
         assert json.load(answer)["start"]["episode"] == "seed-3-0"
     process.send_signal(2)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "Traceback" not in err

@@ -53,7 +53,7 @@ def exploring(study: Path, *more: str) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["address"]
     finally:
         process.send_signal(2)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 @pytest.fixture(scope="module")

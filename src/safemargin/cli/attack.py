@@ -35,8 +35,7 @@ def attack(
     Plays fresh games, the same starts for every ranking, and attacks as many steps of each as the
     budget says, where the values are among the highest of the study's natural episodes. The loss is
     the fall of a game's sum of rewards, paired by start, with 95 % bands. Beside it stands what the
-    study measured at as large a share of its natural moments, also for true criticality, which is
-    known there only.
+    study measured at as large a share of its natural moments, also by what was measured there.
 
     Finished games are kept in a file; run the same command again to continue.
 
@@ -50,7 +49,8 @@ def attack(
         attack: random (a random action), worst (the action with the least score), exact (the
             action that costs most, by trying all), or observation:EPS (a false observation that
             differs by up to EPS of the range)
-        by: lot, proxies, margin or learned (default: lot, the default proxy, margin, and learned
+        by: lot, proxies, margin, learned, or criticality, which tries every action at every step
+            and takes hours in an Atari game (default: lot, the default proxy, margin, and learned
             if there is one)
         games: play this many games for each ranking and budget
         tolerance: the loss at which margins are looked up

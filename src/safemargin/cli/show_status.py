@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from safemargin.cli.options import print_json
 from safemargin.core.measured import Measured, without_folder
@@ -26,10 +27,7 @@ def show_status(study: Study, *, as_json: bool) -> None:
                 "study": str(study.path),
                 "environment": study.environment,
                 "policy": study.policy,
-                "measured": [
-                    Measured(without_folder(perturb), signal).to_dict()
-                    for perturb, signal in study.measured
-                ],
+                "measured": [about.to_dict() for about in _every_measured(study)],
                 "settings": json.loads(study.settings.to_json()),
                 "proxies": study.proxies,
                 "default_proxy": study.default_proxy,
@@ -96,10 +94,18 @@ def show_status(study: Study, *, as_json: bool) -> None:
         print("left         nothing")
 
 
+def _every_measured(study: Study) -> list[Measured]:
+    """Return all that the study measures; who acts after the mistakes is always the same."""
+    first = study.settings.measured
+    return [
+        replace(first, perturb=without_folder(perturb), signal=signal)
+        for perturb, signal in study.measured
+    ]
+
+
 def _print_others(study: Study) -> None:
     """Print what else the study measures, and how to ask about it."""
-    for perturb, signal in study.measured:
-        about = Measured(without_folder(perturb), signal)
+    for about in _every_measured(study):
         if about != study.settings.measured:
             options = f"--perturb {about.perturb} --signal {about.signal}"
             print(f"also         {printable(str(about))} ({printable(options)})")

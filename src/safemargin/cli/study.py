@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from dataclasses import dataclass, fields, replace
@@ -68,8 +69,8 @@ def doctor(
     """
     from safemargin.cli.console import note_choice, say_how_it_plays
     from safemargin.environments import EnvironmentSpec
+    from safemargin.environments.doctor.returns import settings_for
     from safemargin.environments.functional.naming import suited_to
-    from safemargin.study.creation import settings_for
 
     acts = {} if action_choice is None else {"action_choice": action_choice}
     spec = EnvironmentSpec.parse(environment, made_with.arguments)
@@ -226,6 +227,7 @@ def collect(
     from safemargin.cli.show_status import show_status
     from safemargin.engines import check_engine
     from safemargin.study.collection import check_collect
+    from safemargin.study.creation import nothing_left_if_refused
 
     if output == Path():
         raise InvalidInput("-o needs the name of a folder for the study")
@@ -248,11 +250,12 @@ def collect(
     if plan.plan:
         return _plan(plan, pairs, output, environment, policy, as_json=as_json, **what, **size)
     options.note_new_parents(output)
-    with ProgressBar() as progress:
-        study = sm.Study.create(output, environment, policy, **what, progress=progress)
-        note_choice(study.settings, environment, settings.action_choice)
-        study.collect(**size, more=pairs[1:], progress=progress)
-    with study:
+    with nothing_left_if_refused(output), contextlib.ExitStack() as opened:
+        with ProgressBar() as progress:
+            made = sm.Study.create(output, environment, policy, **what, progress=progress)
+            study = opened.enter_context(made)
+            note_choice(study.settings, environment, settings.action_choice)
+            study.collect(**size, more=pairs[1:], progress=progress)
         show_status(study, as_json=as_json)
     return options.OK
 

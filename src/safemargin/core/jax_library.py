@@ -137,6 +137,8 @@ def _kind(leaf: Any) -> Any:
 def _available() -> bool:
     if _FLAGS not in os.environ.get("XLA_FLAGS", ""):  # read when a device is first used
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
+    # A driver and its workers may share a GPU, of which JAX would take three quarters at once.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         import jax
     except ImportError:

@@ -56,6 +56,11 @@ class EpisodeKey:
         return *self.game_keys, self.life
 
     @property
+    def row(self) -> tuple[Phase, int, int]:
+        """Its fields, as tables hold them."""
+        return self.phase, self.index, self.life
+
+    @property
     def id(self) -> str:
         """The name for addresses and file names; see `episode_id`."""
         return episode_id(self.phase, self.index, self.life)

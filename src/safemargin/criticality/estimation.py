@@ -202,7 +202,8 @@ class MomentMeasurer:
 
         Each of the `beam` worst sequences of a length is extended by every action; how bad one is
         says its own trial, in which the policy goes on after it. Of sequences with equal returns,
-        which often lead to the same state, one is kept as long as there are others.
+        which often lead to the same state, one is kept as long as there are others. As long as all
+        sequences of a length were tried, the worst of them is exact.
         """
         actions = int(self.runner.random_actions.space.n)  # type: ignore[attr-defined]
         kept: list[tuple[int, ...]] = [()]
@@ -210,7 +211,8 @@ class MomentMeasurer:
         for length in range(1, max(n_values) + 1):
             sequences = [(*before, action) for before in kept for action in range(actions)]
             rule = WorstRule(self.settings, len(sequences))
-            plan = Plan(listed(sequences, actions), rule, exact=False)
+            every = len(sequences) == actions**length
+            plan = Plan(listed(sequences, actions), rule, exact=every)
             series = _Series(length, plan, {signal: rule})
             self._run([series])
             returns = np.array([self._returns(trial)[signal] for trial in series.trials])

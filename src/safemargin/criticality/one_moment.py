@@ -17,6 +17,7 @@ from safemargin.criticality.perturbations import make_perturbation
 from safemargin.criticality.reference import make_reference
 from safemargin.criticality.rollouts import Runner
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
+from safemargin.environments.doctor.returns import settings_for
 from safemargin.errors import DiagnosisWrong, InvalidInput
 from safemargin.policies import load_policy
 from safemargin.policies.base import Policy, ScoreKind
@@ -46,14 +47,16 @@ def true_criticality(
     `way` is how to get back to the step: "snapshot" or "replay". By default that is a snapshot,
     unless a restored run differs from the uninterrupted one, or a trial from its repetition; then a
     warning (DiagnosisCorrected) says so, and the episode is replayed from its start.
-    EnvironmentFault if that differs too. `perturb` replaces that of the settings: one of their
+    EnvironmentFault if that differs too. Without settings, the policy acts as its own library
+    evaluates it. `perturb` replaces that of the settings: one of their
     texts, or a function (generator, action, history) → action; `reference` replaces theirs: a
     text, or a loaded policy.
     """
     n_values = list(np.atleast_1d(n).tolist())
     if not n_values or any(not isinstance(value, int) or value < 1 for value in n_values):
         raise InvalidInput(f"n must be whole numbers of at least 1, got {n_values}")
-    given = Settings() if settings is None else settings
+    loaded = load_policy(policy, kind=scores)
+    given = settings_for(loaded, settings)
     settings = replace(given, n_values=tuple(sorted(set(n_values))))
     if isinstance(perturb, str):
         settings = replace(settings, perturb=perturb)
@@ -62,7 +65,6 @@ def true_criticality(
     named = settings.reference if reference is None else reference
     successor = None if named is None else make_reference(named)
     mistakes = make_perturbation(settings.perturb if perturb is None else perturb)
-    loaded = load_policy(policy, kind=scores)
     live = EnvironmentSpec.parse(env if isinstance(env, str) else lambda: env).make()
     loaded.check(live)
     found: dict[str, Any] = {"way": way or "snapshot", "environment_deterministic": True}

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from safemargin.core.records import Floats
-from safemargin.core.seeding import Purpose, stream
+from safemargin.core.seeding import Purpose, stream, streams
 from safemargin.core.settings import Settings
 from safemargin.criticality.perturbations import UNIFORM, Perturbation
 from safemargin.criticality.stopping import (
@@ -131,6 +131,11 @@ class Planner:
     def _independent(self, trial: int, n: int) -> Floats:
         generator = stream(self.settings.seed, Purpose.TRIAL_ACTIONS, *self.keys, trial)
         return generator.random((n, self.width))
+
+    def independent(self, trials: Sequence[int], n: int) -> Floats:  # [trials, n, width]
+        """Return the numbers of many trials that each have a stream of their own."""
+        each = streams(self.settings.seed, Purpose.TRIAL_ACTIONS, self.keys, trials)
+        return np.stack([generator.random((n, self.width)) for generator in each])
 
     @cached_property
     def _stratified(self) -> Floats:

@@ -21,6 +21,7 @@ from safemargin.engines.base import (
     Piece,
     Task,
     available_cores,
+    in_jax,
 )
 from safemargin.engines.local import LocalEngine
 from safemargin.engines.processes import ProcessEngine
@@ -103,7 +104,7 @@ def make_engine(
     """
     on: Any = {"workers": workers, "address": address, "gpus_per_worker": gpus_per_worker}
     check_engine(name, **on, device=device)
-    if name == "jax" or device is not None or (name is None and workers is None and _in_jax(job)):
+    if name == "jax" or device is not None or (name is None and workers is None and in_jax(job)):
         from safemargin.engines.jax import JaxEngine
 
         return JaxEngine(job, device=device)
@@ -115,12 +116,3 @@ def make_engine(
     if name == "local" or (name is None and workers == 1):
         return LocalEngine(job)
     return ProcessEngine(job, workers)
-
-
-def _in_jax(job: Job) -> bool:
-    """Whether everything in a study is written in JAX, as engine 'jax' needs it."""
-    if job.environment.scheme != "jax":
-        return False
-    from safemargin.engines.jax import reason_against
-
-    return reason_against(job) is None

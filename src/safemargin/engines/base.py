@@ -101,6 +101,13 @@ Task = EpisodeTask | MomentTask | FeaturesTask
 
 
 @dataclass(frozen=True, slots=True)
+class Bundle:
+    """Tasks of one kind for a worker that does them together, on an accelerator."""
+
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A finished part of a task: the episodes of a game, or what was found out at a moment.
 
@@ -220,6 +227,15 @@ class Worker:
         """Close the environments."""
         for simulator in self.runner.simulators:
             simulator.close()
+
+
+def in_jax(job: Job) -> bool:
+    """Whether everything in a study is written in JAX, as engine 'jax' needs it."""
+    if job.environment.scheme != "jax":
+        return False
+    from safemargin.engines.jax import reason_against
+
+    return reason_against(job) is None
 
 
 def available_cores() -> int:

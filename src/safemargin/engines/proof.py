@@ -23,7 +23,7 @@ from safemargin.criticality.signals import Signal
 from safemargin.engines.base import Job, Piece
 from safemargin.engines.surroundings import Surroundings
 from safemargin.environments import Simulator, environment_identity, graph, make_simulator
-from safemargin.environments.identity import ActionSource, behaviour
+from safemargin.environments.identity import behaviour, random_walk
 from safemargin.environments.simulator import layers_of
 from safemargin.errors import EngineFault
 from safemargin.policies.proxies import ALL_KINDS, Proxy
@@ -147,14 +147,10 @@ def prove(job: Job, *, driver: bool = False) -> Proof:
 
 def _signal_hash(simulator: Simulator, signal: Signal) -> str:
     """Hash the signal along random actions; resets the environment."""
-    hasher, resets = hashlib.sha256(), 0
-    actions = ActionSource(simulator.env, SIGNAL_SEED)
-    simulator.reset(SIGNAL_SEED)
-    for _ in range(SIGNAL_STEPS):
-        if simulator.ended:
-            resets += 1
-            simulator.reset(SIGNAL_SEED + resets)
-        taken = simulator.step(actions.draw(simulator.mask))
+    hasher = hashlib.sha256()
+    for _, taken in random_walk(simulator, SIGNAL_SEED, SIGNAL_STEPS):
+        if taken is None:
+            continue
         hasher.update(f"{signal.value(taken, simulator)!r} ".encode())
     return hasher.hexdigest()
 

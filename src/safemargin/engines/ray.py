@@ -1,8 +1,8 @@
 """The engine on Ray: workers on this machine, or on all machines of a cluster.
 
-Each worker is an actor with its own environment and policy. An actor gets one task at a time, and
-only once it has started, so no task waits for a full cluster. An actor that dies, alone or with its
-node, is replaced and its task repeated. Only the driver writes the study.
+Each worker is an actor with its own environment and policy. It gets one task at a time (in JAX, one
+bundle), and only once it has started. One that dies, alone or with its node, is replaced and its
+task repeated. Only the driver writes the study.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 import cloudpickle
 
 from safemargin.core.version import versions_in_use
-from safemargin.engines.base import Job, Piece, Task, available_cores
+from safemargin.engines.base import Job, Piece, Task, available_cores, in_jax
 from safemargin.engines.processes import ADVICE
 from safemargin.engines.proof import Proof, Witness
 from safemargin.engines.tasks import ATTEMPTS, Attempt, TaskQueue
@@ -89,6 +89,7 @@ class RayEngine:
         gpus_per_worker: float = 0.0,
     ) -> None:
         self._actors: list[_Actor] = []
+        self._in_jax = in_jax(job)
         joins = ray.is_initialized() or address is not None
         self._witness = Witness(job, advice=CLUSTER_ADVICE if joins else ADVICE)
         self._connection = contextlib.ExitStack()
@@ -118,7 +119,7 @@ class RayEngine:
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Piece]:
         """Yield the pieces as their tasks finish."""
-        queue = TaskQueue(tasks)
+        queue = TaskQueue(tasks, together=self._in_jax)
         pieces: list[Piece] = []
         while True:
             self._hand_out(queue)  # first, so that no actor is idle while pieces are stored
@@ -158,15 +159,14 @@ class RayEngine:
             if not ready:
                 _refuse_without_head(self._head)
         if not ready:
+            has, free = _resources(ray.cluster_resources()), _resources(ray.available_resources())
             raise EngineFault(
-                f"no Ray worker could start within {START_SECONDS:g} s: the cluster has "
-                f"{_resources(ray.cluster_resources())}, of which "
-                f"{_resources(ray.available_resources())} are free; try again when others are done"
+                f"no Ray worker could start within {START_SECONDS:g} s: the cluster has {has}, of "
+                f"which {free} are free; try again when others are done"
             )
         actor = asked[ready[0]]
-        # Move it to the end: Ray checks the first ones first, and the others must not starve.
-        self._actors.remove(actor)
-        self._actors.append(actor)
+        self._actors.remove(actor)  # and to the end: Ray checks the first ones first, and the
+        self._actors.append(actor)  # others must not starve
         return actor
 
     def _listen(self, actor: _Actor, queue: TaskQueue) -> list[Piece]:

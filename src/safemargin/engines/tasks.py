@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from safemargin.engines.base import Task
+from safemargin.engines.base import Bundle, Task
 from safemargin.errors import EngineFault
 
 ATTEMPTS = 3
 """The study stops when this many workers have died on one task."""
+
+TOGETHER = 128
+"""Where workers do tasks on an accelerator, each gets this many at a time."""
 
 
 @dataclass(slots=True)
 class Attempt:
     """A task, with the number of workers that died on it."""
 
-    task: Task
+    task: Task | Bundle
     deaths: int = 0
 
 
 class TaskQueue:
     """The remaining tasks; those of dead workers come first."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self._fresh = iter(tasks)
+    def __init__(self, tasks: Iterable[Task], *, together: bool = False) -> None:
+        """With `together`, tasks are handed out in bundles."""
+        every = iter(tasks)
+        self._fresh: Iterator[Task | Bundle] = every
+        if together:
+            self._fresh = map(Bundle, iter(lambda: tuple(itertools.islice(every, TOGETHER)), ()))
         self._waiting: deque[Attempt] = deque()
 
     def next(self) -> Attempt | None:

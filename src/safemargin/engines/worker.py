@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from multiprocessing.connection import Connection
 
-from safemargin.engines.base import Job, Task, Worker
+from safemargin.engines.base import Bundle, Engine, Job, Task, Worker
 from safemargin.engines.proof import prove
 from safemargin.errors import EngineFault, SafemarginError, describe_error
 
@@ -33,9 +34,9 @@ class Servant:
         except Exception as error:  # noqa: BLE001 — the driver reports any error
             yield pickle.dumps(RuntimeError(f"in a worker: {error!r}"))
 
-    def _opened(self, message: bytes) -> Job | Task:
+    def _opened(self, message: bytes) -> Job | Task | Bundle:
         try:
-            request: Job | Task = pickle.loads(message)
+            request: Job | Task | Bundle = pickle.loads(message)
         except Exception as error:
             raise EngineFault(
                 f"{self.name} cannot load the environment or the policy ({describe_error(error)}); "
@@ -43,12 +44,22 @@ class Servant:
             ) from error
         return request
 
-    def _answers(self, request: Job | Task) -> Iterator[object]:
+    def _answers(self, request: Job | Task | Bundle) -> Iterator[object]:
         if isinstance(request, Job):
+            self.job = request
             self.worker = Worker(request)
             yield prove(request)
+        elif isinstance(request, Bundle):
+            yield from self._accelerated.run(request.tasks)
         else:
             yield from self.worker.run(request)
+
+    @cached_property
+    def _accelerated(self) -> Engine:
+        """What does many tasks at a time, on the accelerator that this worker sees."""
+        from safemargin.engines.jax import JaxEngine
+
+        return JaxEngine(self.job)
 
 
 def main() -> None:

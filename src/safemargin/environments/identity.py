@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from safemargin.core.former_names import recorded_class
 from safemargin.environments import graph
-from safemargin.environments.simulator import Env, layers_of
+from safemargin.environments.simulator import Env, Simulator, Step, layers_of
 from safemargin.environments.spec import EnvironmentSpec
 from safemargin.environments.ways import SnapshotSimulator
 
@@ -56,16 +56,23 @@ def environment_identity(
 
 def behaviour(env: Env) -> list[bytes]:
     """Return the spaces and the outcomes of a few random actions; resets the environment."""
-    simulator = SnapshotSimulator(env)
-    actions = ActionSource(env, _SEED)
-    resets = 0
     found = [repr((env.action_space, env.observation_space)).encode()]
-    found.append(graph.recorded_bytes([simulator.reset(_SEED)]))
-    for _ in range(_STEPS):
-        if simulator.ended:
-            resets += 1
-            found.append(graph.recorded_bytes([simulator.reset(_SEED + resets)]))
-        step = simulator.step(actions.draw(simulator.mask))
-        outcome = [step.observation, step.reward, step.terminated, step.truncated]
+    for observation, step in random_walk(SnapshotSimulator(env), _SEED, _STEPS):
+        outcome = [observation]
+        if step is not None:
+            outcome += [step.reward, step.terminated, step.truncated]
         found.append(graph.recorded_bytes(outcome))
     return found
+
+
+def random_walk(simulator: Simulator, seed: int, steps: int) -> Iterator[tuple[Any, Step | None]]:
+    """Take random steps; yield each observation, with the step that led to it (None: a reset)."""
+    actions = ActionSource(simulator.env, seed)
+    resets = 0
+    yield simulator.reset(seed), None
+    for _ in range(steps):
+        if simulator.ended:
+            resets += 1
+            yield simulator.reset(seed + resets), None
+        step = simulator.step(actions.draw(simulator.mask))
+        yield step.observation, step

@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 
 from safemargin.environments.codecs import Codec, Reference
+from safemargin.errors import EnvironmentFault
 
 _SPARES_KEPT = 16
 _MODELS_KEPT = 4
@@ -23,13 +24,19 @@ class _Copy:
     """A copy of an MjData. Its memory is reused, because allocating one costs several steps."""
 
     def __init__(self, source: Any, spares: list[Any]) -> None:
+        if not hasattr(mujoco, "mj_copyData"):
+            raise EnvironmentFault(
+                f"MuJoCo {mujoco.__version__} cannot copy a simulation, MuJoCo 3.5 can: "
+                "pip install --no-deps mujoco==3.5.0"
+            )
         self.data = spares.pop() if spares else mujoco.MjData(source.model)
         self._spares = spares
         mujoco.mj_copyData(self.data, source.model, source)
 
-    def __del__(self) -> None:
-        if len(self._spares) < _SPARES_KEPT:
-            self._spares.append(self.data)
+    def __del__(self, kept: int = _SPARES_KEPT) -> None:  # at exit, the constant may be gone
+        spares = getattr(self, "_spares", None)
+        if spares is not None and len(spares) < kept:
+            spares.append(self.data)
 
 
 class SimulationState(Codec):

@@ -104,8 +104,9 @@ def measure_attack(
     """Play games under attack, with each budget (a share of steps) and each ranking.
 
     `by` names rankings: 'lot', proxies, 'margin' (those of `confidence` and `tolerance` on the
-    default proxy) and 'learned'; by default lot, the default proxy, margin, and learned if there
-    is one. Finished games are kept in the file `kept` and not played again.
+    default proxy), 'learned', and 'criticality', which tries every action at every step; by default
+    lot, the default proxy, margin, and learned if there is one. Finished games are kept in the file
+    `kept` and not played again.
     """
     for budget in budgets:
         if not 0 < budget < 1:

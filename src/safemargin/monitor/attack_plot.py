@@ -40,14 +40,16 @@ def draw_attack(axes: Axes, found: Attacked) -> None:
             at, losses, halves, color=colour, marker=marker, markersize=4, capsize=2,
             linewidth=1.2, elinewidth=0.8, label=name,
         )  # fmt: skip
-        low = [loss - half for loss, half in zip(losses, halves, strict=True)]
-        high = [loss + half for loss, half in zip(losses, halves, strict=True)]
-        axes.fill_between(at, low, high, color=colour, alpha=0.12, linewidth=0)
+        below = [loss - half for loss, half in zip(losses, halves, strict=True)]
+        above = [loss + half for loss, half in zip(losses, halves, strict=True)]
+        axes.fill_between(at, below, above, color=colour, alpha=0.12, linewidth=0)
     budgets = sorted({row.budget for row in found.rows})
     axes.set_xscale("log")
     axes.minorticks_off()
     axes.set_xticks(budgets, [percent(budget) for budget in budgets])
     axes.axhline(0, color="0.6", linewidth=0.8)
-    axes.set_xlabel(f"attacked steps of a game ({found.steps:,.0f} steps without an attack)")
+    axes.set_xlabel(f"attacked steps of a game\n(it has {found.steps:,.0f} without an attack)")
     axes.set_ylabel(f"loss of score (without an attack: {found.score:.3g})")
-    axes.legend(fontsize=8, frameon=False)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.07 * len(names) * (high - low))  # room for the names
+    axes.legend(fontsize=8, frameon=False, loc="upper left")

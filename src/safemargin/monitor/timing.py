@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from safemargin.core.measured import RANDOM
 from safemargin.core.records import Floats
-from safemargin.criticality.rollouts import Runner
+from safemargin.criticality.batch import action_returns
+from safemargin.criticality.coalescing import StateIndex
+from safemargin.criticality.rollouts import Point, Runner
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.learned.probe import LEARNED, Probe
 from safemargin.policies.features import History
@@ -19,7 +23,7 @@ from safemargin.policies.proxies import Proxy, proxy_at, single_values
 from safemargin.study.learning import stored_probe
 from safemargin.study.study import Study
 
-LOT, MARGIN = "lot", "margin"
+LOT, MARGIN, CRITICALITY = "lot", "margin", "criticality"
 
 
 class Spending(Protocol):
@@ -185,6 +189,50 @@ class ByLearned(Ranking):
         return float(values[0])
 
 
+class ByCriticality(Ranking):
+    """What one random action costs here, found by trying every action at every step of a game."""
+
+    name = CRITICALITY
+
+    def __init__(self, study: Study) -> None:
+        settings, found = study.settings, study.diagnosis
+        usual = settings.perturb == RANDOM and settings.reference is None
+        certain = found["environment_deterministic"] and found["policy_deterministic"]
+        if not (usual and 1 in settings.n_values and certain and found["way"] == "snapshot"):
+            raise InvalidInput(
+                f"--by {CRITICALITY} tries every action at every step, which takes a study of "
+                "random actions with n = 1 in a deterministic environment with snapshots, and a "
+                f"greedy policy; the one in {study.path} is not of that kind"
+            )
+
+    def along(self, study: Study) -> Iterator[tuple[Floats, int, int | None]]:
+        """Yield what was measured: one value in each episode, or none."""
+        losses = {
+            key: one.estimate.mean
+            for key, one in study.store.all_measurements()
+            if one.estimate.n == 1
+        }
+        for key in study.store.episode_outlines():
+            if key.phase == "natural":
+                held = [losses[key]] if key in losses else []
+                yield np.array(held), 0, 0 if held else None
+
+    def now(
+        self, runner: Runner, row: npt.NDArray[np.float32], hidden: npt.NDArray[Any], step: int
+    ) -> float:
+        simulator, space = runner.simulator, runner.simulator.env.action_space
+        if not isinstance(space, gym.spaces.Discrete) or simulator.mask is not None:
+            raise InvalidInput(f"--by {CRITICALITY} takes discrete actions that are always legal")
+        if runner.policy.initial_memory(1) is not None:
+            raise InvalidInput(f"--by {CRITICALITY} takes a policy without a memory")
+        point = Point(simulator.save(), None)
+        shared = StateIndex(runner.settings.horizon) if simulator.digest_is_whole else None
+        returns = action_returns(runner, point, shared)
+        simulator.restore(point.snapshot)
+        own = int(runner.choose(row, None, None)) - int(space.start)
+        return float(returns[own] - returns.mean())
+
+
 def make_rankings(
     study: Study,
     by: Sequence[str] | None,
@@ -194,13 +242,15 @@ def make_rankings(
 ) -> list[Ranking]:
     default = study.default_proxy
     learned = [LEARNED] * (LEARNED in study.proxies)
-    known = [LOT, *proxies, MARGIN, *learned]
+    known = [LOT, *proxies, MARGIN, *learned, CRITICALITY]
     found: list[Ranking] = []
     for name in by or [LOT, default, MARGIN, *learned]:
         if name == LOT:
             found.append(Ranking())
         elif name == MARGIN:
             found.append(ByMargin(proxies[default], study, confidence, tolerance))
+        elif name == CRITICALITY:
+            found.append(ByCriticality(study))
         elif name == LEARNED and learned:
             found.append(ByLearned(stored_probe(study.store)))
         elif name in proxies:

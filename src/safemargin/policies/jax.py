@@ -46,6 +46,7 @@ class JaxPolicy(BatchedPolicy):
         parts = (function, jax.tree.leaves(self.params), self.initial)
         self.identity = identity or function_identity(_called_with(*parts))
         self._compiled: Any = None
+        self._compiled_hidden: Any = None
 
     @property
     def fixed_batch(self) -> int:  # type: ignore[override]
@@ -86,12 +87,14 @@ class JaxPolicy(BatchedPolicy):
         width = np.zeros((len(scores), 0), np.float32)
         if self.hidden is None:
             return Features(scores, after, width)
+        if self._compiled_hidden is None:
+            self._compiled_hidden = SharedProgram(self.hidden)
         given = (self.params, observations) + (() if memory is None else (memory,))
-        hidden = np.asarray(load_jax("a policy in JAX").jit(self.hidden)(*given), np.float32)
+        hidden = np.asarray(self._compiled_hidden(*given), np.float32)
         return Features(scores, after, hidden)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": None}
+        return {**self.__dict__, "_compiled": None, "_compiled_hidden": None}
 
 
 def _called_with(function: Any, params: Any, initial: Any) -> Any:

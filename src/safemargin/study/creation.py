@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,19 @@ from safemargin.criticality.signals import Signal
 from safemargin.environments import EnvironmentSpec, Way, make_simulator
 from safemargin.environments.doctor import examine
 from safemargin.environments.doctor.returns import UnlikeTraining
-from safemargin.errors import InvalidInput, NotMeasurable, StudyExists, did_you_mean
+from safemargin.errors import (
+    InvalidInput,
+    NotMeasurable,
+    SafemarginError,
+    StudyBusy,
+    StudyExists,
+    did_you_mean,
+)
 from safemargin.policies.actions import RandomActions
 from safemargin.policies.base import Policy, ScoreKind
 from safemargin.policies.loading import FORMS
 from safemargin.policies.proxies import Proxy, default_proxy, proxies_for
+from safemargin.study.folders import held
 from safemargin.study.provenance import (
     describe_environment,
     describe_policy,
@@ -134,27 +142,6 @@ def policy_for(spec: EnvironmentSpec, policy: Any) -> Any:
     return found
 
 
-def settings_for(policy: Policy | None, settings: Settings | Mapping[str, Any] | None) -> Settings:
-    """Return settings in which the policy acts as its library has it, unless they say otherwise."""
-    own = None if policy is None else policy.usual_choice
-    usual, epsilon = own or "greedy", 0.0 if policy is None else policy.usual_epsilon
-    if isinstance(settings, Settings):
-        chosen = settings
-    else:
-        given = {"action_choice": usual, **(settings or {})}
-        if given["action_choice"] == usual == "epsilon-greedy":
-            given["epsilon"] = given.get("epsilon") or epsilon
-        chosen = Settings.from_mapping(given)
-    if policy is not None and own not in (None, chosen.action_choice):
-        warnings.warn(
-            f"policy {policy.description}: acts {chosen.action_choice} here, where its own "
-            f"library's evaluation has it act {usual}; its results will differ",
-            UnlikeTraining,
-            stacklevel=3,
-        )
-    return chosen
-
-
 def with_full_path(settings: Settings) -> Settings:
     """Return settings whose perturbation and reference name their files by the full path."""
     if settings.reference is not None and parse_reference(settings.reference).kind == "policy":
@@ -188,6 +175,31 @@ def _reference(spec: EnvironmentSpec, policy: Policy, settings: Settings) -> Ref
     with spec.opened() as env:
         found.check(env, policy)
     return found
+
+
+@contextlib.contextmanager
+def nothing_left_if_refused(folder: Path) -> Iterator[None]:
+    """Remove what was made of a new study if an error comes before its first episode is stored."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    there = set() if folder in made else set(folder.iterdir())
+    try:
+        yield
+    except SafemarginError as error:
+        new = folder.exists() and folder / DATABASE not in there
+        if new and not isinstance(error, StudyBusy) and _without_episodes(folder):
+            with held(folder):
+                for path in set(folder.iterdir()) - there:
+                    path.unlink()
+            for each in made:
+                each.rmdir()
+        raise
+
+
+def _without_episodes(folder: Path) -> bool:
+    if not (folder / DATABASE).exists():
+        return True
+    with contextlib.closing(Store.open(folder)) as store:
+        return not store.episode_outlines()
 
 
 def new_or_same_store(folder: Path, entries: Mapping[str, Any]) -> Store:

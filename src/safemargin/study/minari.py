@@ -87,7 +87,7 @@ class Dataset:
             map(_is_picture, _leaves(self.observation_space))
         )
         """Whether its pictures were compressed, so that they are not what the policy saw."""
-        self._lives: Any = self.ours.get("lives")
+        self._lives = dict(enumerate(self.ours.get("lives", ())))
 
     def __len__(self) -> int:
         return int(self._storage.total_episodes)
@@ -101,7 +101,8 @@ class Dataset:
         with errors_as(InvalidInput, self._failure):
             for number, found in enumerate(self._storage.get_episodes(range(len(self)))):
                 rewards = np.asarray(found["rewards"], np.float64)
-                game, opening = (number, 0) if self._lives is None else self._lives[number]
+                # Episodes that were added later are games of their own.
+                game, opening = self._lives.get(number, (-1 - number, 0))
                 decisions = itemgetter(slice(len(rewards)))  # nothing is decided at the end
                 yield RecordedEpisode(
                     number,

@@ -31,12 +31,18 @@ class Episodes:
 
     settings: Settings
     games: dict[int, dict[EpisodeKey, bool]] = field(default_factory=dict)
+    tried: int = 0
+    """The number of episodes in all games."""
+    eligible: int = 0
+    """How many of them have a step to select."""
     cut: int = 0
 
     def add(self, key: EpisodeKey, opening: int, steps: int, cut: bool) -> None:
         """Record an episode; add all lives of a game before asking anything."""
         steps_left = eligible_steps(opening=opening, steps=steps, cut=cut, settings=self.settings)
         self.games.setdefault(key.index, {})[key] = bool(steps_left)
+        self.tried += 1
+        self.eligible += bool(steps_left)
         self.cut += cut
 
     def add_game(self, game: Iterable[Episode]) -> None:
@@ -52,11 +58,6 @@ class Episodes:
             for key, usable in sorted(self.games[number].items())
             if usable
         ]
-
-    @property
-    def eligible(self) -> int:
-        """How many there are in all games."""
-        return sum(sum(lives.values()) for lives in self.games.values())
 
     def first(self, count: int) -> list[EpisodeKey]:
         """Return the first eligible ones of the games that are known without gaps from number 0."""
@@ -75,7 +76,7 @@ class Episodes:
 
     def refuse_short_ones(self) -> None:
         """Raise StudyIncomplete if hardly any episode is long enough to select a step from."""
-        tried = sum(len(lives) for lives in self.games.values())
+        tried = self.tried
         if tried < 50 or self.eligible >= tried * 0.02:
             return
         if self.cut > tried / 2:

@@ -37,8 +37,7 @@ def count_resting_on_few(store: Store) -> tuple[int, int]:
     """Return how many sampled estimates with any spread there are, and how many rest on few."""
     found = [
         rests_on_few(measurement.unperturbed - measurement.perturbed)
-        for moment in store.moments()
-        for measurement in store.measurements(moment.episode)
+        for _, measurement in store.all_measurements()
         if measurement.estimate.half_width > 0
     ]
     return len(found), sum(found)

@@ -6,7 +6,7 @@ import collections
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -201,7 +201,7 @@ class StoreReader:
         seed, opening, steps, ended = self._of_episode("seed, opening, steps, ended", key)
         proxies = self._query(
             f"SELECT proxy, proxies FROM episode_proxies WHERE {_OF_EPISODE} ORDER BY proxy",
-            *astuple(key),
+            *key.row,
         )
         return Episode(
             key=key,
@@ -221,7 +221,7 @@ class StoreReader:
         return unpack(array, rows=(steps,), of=key)
 
     def _of_episode(self, columns: str, key: EpisodeKey) -> tuple[Any, ...]:
-        rows = self._query(f"SELECT {columns} FROM episodes WHERE {_OF_EPISODE}", *astuple(key))
+        rows = self._query(f"SELECT {columns} FROM episodes WHERE {_OF_EPISODE}", *key.row)
         if not rows:
             raise StudyError(f"the study in {self.folder} has no episode {key}")
         return rows[0]
@@ -294,7 +294,7 @@ class StoreReader:
 
     def measurements(self, key: EpisodeKey) -> list[Measurement]:
         """Return the finished measurements of an episode's moment, by increasing n."""
-        found = self.all_measurements(f"WHERE {_OF_EPISODE}", *astuple(key))
+        found = self.all_measurements(f"WHERE {_OF_EPISODE}", *key.row)
         return [measurement for _, measurement in found]
 
     def all_measurements(
@@ -304,7 +304,8 @@ class StoreReader:
 
         StudyCorrupt if an estimate differs from what its returns give. `chosen` is a condition.
         """
-        settings = self.settings()
+        settings, version = self.settings(), self.version()
+        proven = self._proven.get("") == version
         for key, (n, mean, width, trials, exact, unperturbed, capped, *rest) in self._rows(
             "SELECT phase, episode, life, n, criticality, half_width, trials, exact, unperturbed, "
             "capped, perturbed_returns, unperturbed_returns, costs.steps, wasted, remembered "
@@ -321,9 +322,11 @@ class StoreReader:
                 unpack(unperturbed_returns, rows=(1, trials), of=name),
                 *costs,
             )
-            if (wrong := contradiction(measurement, settings)) is not None:
+            if not proven and (wrong := contradiction(measurement, settings)) is not None:
                 raise damaged(self.folder, f"the estimate of {name}: {wrong}")
             yield key, measurement
+        if not chosen:
+            self._proven[""] = version
 
     def _prove(self, proxies: Sequence[str]) -> None:
         """Raise StudyCorrupt if the estimates or the moments' proxies differ from the raw data."""

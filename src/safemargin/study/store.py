@@ -14,7 +14,6 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +232,7 @@ class Store(StoreReader):
                 self._add_episode(episode, seconds=seconds / len(episodes))
 
     def _add_episode(self, episode: Episode, *, seconds: float) -> None:
-        key = astuple(episode.key)
+        key = episode.key.row
         self._insert(
             "episodes",
             *key,
@@ -266,7 +265,7 @@ class Store(StoreReader):
         n_values = self.meta("settings")["n_values"]
         with self._transaction():
             for moment, episode in moments:
-                key = astuple(moment.episode)
+                key = moment.episode.row
                 self._insert("moments", *key, moment.step)
                 for name, values in episode.proxies.items():
                     if is_learned(name):  # its models have seen the episode; see `set_learned`
@@ -279,7 +278,7 @@ class Store(StoreReader):
         with self._transaction():
             if not self.has_features_table():  # a study made by an earlier version
                 self._query(FEATURES_TABLE)
-            key = astuple(features.moment.episode)
+            key = features.moment.episode.row
             self._insert("moment_features", *key, pack(features.hidden))
 
     def set_learned(
@@ -295,7 +294,7 @@ class Store(StoreReader):
                 more, only = ("more_", f"AND about = {self.about}") if self.about else ("", "")
                 self._query(f"DELETE FROM main.{more}{table} WHERE proxy = ? {only}", proxy)
             for key, value in values.items():
-                self._insert_own("moment_proxies", *astuple(key), proxy, 0, value)
+                self._insert_own("moment_proxies", *key.row, proxy, 0, value)
             if proxy == LEARNED and not self.about:
                 names = [name for name in self.meta("proxies") if name != LEARNED]
                 self._put("proxies", names + [LEARNED] * (learned is not None))
@@ -306,7 +305,7 @@ class Store(StoreReader):
         with self._transaction():
             own = is_learned(proxy) and proxy not in EXPLANATIONS.values()
             insert = self._insert_own if own else self._insert
-            insert("episode_proxies", *astuple(key), proxy, pack(values))
+            insert("episode_proxies", *key.row, proxy, pack(values))
 
     def drop_trace(self, proxy: str) -> None:
         """Delete what was computed along the episodes under this name."""
@@ -316,7 +315,7 @@ class Store(StoreReader):
     def add_measurement(self, moment: Moment, measurement: Measurement, *, seconds: float) -> None:
         """Write the finished measurement of one (moment, n)."""
         estimate = measurement.estimate
-        piece = (*astuple(moment.episode), estimate.n)
+        piece = (*moment.episode.row, estimate.n)
         with self._transaction():
             self._insert_own(
                 "estimates",

@@ -16,6 +16,7 @@ from safemargin.core.settings import Settings
 from safemargin.engines import Device, Engine, EngineName, Job, check_engine, make_engine
 from safemargin.engines.proof import prove
 from safemargin.environments import EnvironmentSpec, Way
+from safemargin.environments.doctor.returns import settings_for
 from safemargin.environments.functional.naming import suited_to
 from safemargin.errors import InvalidInput, did_you_mean
 from safemargin.margins.bounds.table import Estimand, check_estimand
@@ -87,7 +88,7 @@ class Study(Shown, Exported):
         spec = EnvironmentSpec.parse(env, dict(env_arguments) if env_arguments else None)
         spec, policy = spec.with_team(creation.policy_for(spec, policy))
         loaded = suited_to(spec, load_policy(policy, kind=scores, normalize=normalize))
-        chosen = creation.settings_for(loaded, settings)
+        chosen = settings_for(loaded, settings)
         made_of = spec, loaded, normalized(policy, normalize), chosen, proxies
         store, named = creation.make_store(Path(path), *made_of, way=way, progress=progress)
         study = cls(store, Parts(store, spec, loaded, proxies, proven=True))

@@ -67,7 +67,7 @@ class JaxEngine:
 
     def pool(self) -> Pool:
         """Make the lanes."""
-        return Pool(self._program, self._groups or groups_that_fit(self._program))
+        return Pool(self._parts, self._groups or groups_that_fit(self._program))
 
     def _episodes(self, keys: Iterable[EpisodeKey]) -> Iterator[Piece]:
         """Run episodes."""

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from safemargin.core.records import Array
 from safemargin.engines.jax.draws import Schedule
-from safemargin.engines.jax.program import Lanes, Orders, Outcome, Program, Start
+from safemargin.engines.jax.parts import Parts
+from safemargin.engines.jax.program import Lanes, Orders, Outcome, Start
 from safemargin.engines.jax.runs import Finished, Runs, Taken
 
 Numbers = npt.NDArray[np.int64]
@@ -37,8 +38,9 @@ class Landed:
 class Group:
     """A group of lanes on all devices of the program."""
 
-    def __init__(self, program: Program, params: Any) -> None:
-        self.program, self.params = program, params
+    def __init__(self, parts: Parts, params: Any) -> None:
+        program = self.program = parts.program
+        self._parts, self.params = parts, params
         size = program.size
         self.lanes: Lanes | None = None
         self.flying: Outcome | None = None
@@ -58,6 +60,7 @@ class Group:
         self._key = np.zeros((size, 2), np.uint32)
         calls = -(-program.settings.horizon // program.chunk)
         self._rewards = np.zeros((size, calls, program.chunk), np.float32)
+        self._returns = np.zeros(size)
         self._first_scores: Array | None = None
         self._orders = program.no_orders()
 
@@ -114,6 +117,13 @@ class Group:
             landed.taken.append((runs, self._taken(outcome, lanes, rewards, taken)))
         self._done[at] += taken[at]
         over = at[(codes[at] != 0) | (self._done[at] >= self._limit[at])]
+        self._returns[over] = 0.0
+        counted = over[~self._keeps[over]]
+        self._returns[counted] = self._parts.returns_of(
+            self._rewards.reshape(self.program.size, -1)[counted],
+            self._done[counted],
+            codes[counted],
+        )
         for runs, lanes in self._by_runs(over):
             landed.finished.append((runs, self._finished(lanes, codes)))
         self._busy[over] = False
@@ -171,7 +181,7 @@ class Group:
             numbers=self._number[lanes],
             steps=self._done[lanes],
             codes=codes[lanes],
-            rewards=self._rewards[lanes].reshape(len(lanes), -1),
+            returns=self._returns[lanes],
             first_scores=self._first_scores[lanes],
         )
 

@@ -9,7 +9,7 @@ from safemargin.engines.jax.program import Program
 MOST = {"cpu": 3}
 """More groups keep a device no busier; one is computed while the host looks after another."""
 
-MOST_ON_ACCELERATORS = 4
+MOST_ON_ACCELERATORS = 2
 COPIES = 6
 """A group needs about this many copies of its lanes: before and after a call, banks, and room."""
 

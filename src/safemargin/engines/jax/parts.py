@@ -62,7 +62,7 @@ class Parts:
             return steps.astype(np.float64)
         if kind == "failure":
             return np.where(codes & TERMINATED, -1.0, 0.0)
-        row, step = np.nonzero(rewards)
+        row, step = np.nonzero(rewards[:, : steps.max(initial=0)])
         within = step < steps[row]
         row, step = row[within], step[within]
         counted = (rewards[row, step].astype(np.float64) * self._discounts[step]).tolist()

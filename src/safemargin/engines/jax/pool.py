@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from safemargin.engines.jax.group import Group, Numbers
-from safemargin.engines.jax.program import Program
+from safemargin.engines.jax.parts import Parts
 from safemargin.engines.jax.runs import Bank, Runs
 from safemargin.environments.functional.keys import key_of_seed
 from safemargin.errors import EngineFault
@@ -33,7 +33,8 @@ class Clock:
 class Pool:
     """Runs lanes; the number of groups changes no result."""
 
-    def __init__(self, program: Program, groups: int) -> None:
+    def __init__(self, parts: Parts, groups: int) -> None:
+        self._parts, program = parts, parts.program
         self.program = program
         self._params = program.jax.device_put(program.policy.params, program.whole)
         self._idle = deque(self.one_more() for _ in range(groups))
@@ -66,7 +67,7 @@ class Pool:
 
     def one_more(self) -> Group:
         """Return a group of its own, for replays."""
-        return Group(self.program, self._params)
+        return Group(self._parts, self._params)
 
     def turn(self) -> list[Runs]:
         """Start what can be started and wait for one call; return batches of which runs ended."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemargin.core.records import Array
+from safemargin.core.records import Array, Floats
 from safemargin.engines.jax.draws import PolicyDraws, Schedules
 from safemargin.engines.jax.program import Program, Start
 
@@ -47,7 +47,7 @@ class Finished:
     numbers: npt.NDArray[np.int64]  # [runs]
     steps: npt.NDArray[np.int64]  # [runs]
     codes: npt.NDArray[np.uint8]  # [runs] what the last step was like; see `program`
-    rewards: npt.NDArray[np.float32]  # [runs, horizon or more]; of no use behind the last step
+    returns: Floats  # [runs]; 0 where `taken` looks at the steps
     first_scores: Array  # [runs, …]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemargin.core.records import Floats, Measurement
-from safemargin.core.seeding import Purpose, stream
+from safemargin.core.seeding import Purpose, stream, streams
 from safemargin.criticality.plans import Plan, Planner
 from safemargin.engines.base import MomentTask
 from safemargin.engines.jax.draws import PolicyDraws, Schedules, schedule_of
@@ -77,14 +77,14 @@ class MomentTrials:
         self.parts, self.episode, self.moment = parts, episode, moment
         self.bank, self.slot = bank, slot
         self.keys = (*episode.key.stream_keys, moment.step)
-        planner = Planner(
+        self._planner = Planner(
             parts.settings,
             parts.random_actions,
             self.keys,
             enumerable=parts.randomness.none,
             mask=mask,
         )
-        self.every = [_Series(n, planner.plan(n)) for n in sorted(task.n_values)]
+        self.every = [_Series(n, self._planner.plan(n)) for n in sorted(task.n_values)]
         self._unperturbed = _Series(0, None)
         self._recorded = parts.recorded_return(episode, moment.step)
         self._first_scores = episode.scores[moment.step]
@@ -135,11 +135,9 @@ class MomentTrials:
 
     def _keys_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
         """Return the keys that the environment draws from in all trials of these numbers."""
-        seed, known = self.parts.settings.seed, len(self._drawn_keys)
-        fresh = [
-            key_of_stream(stream(seed, Purpose.TRIAL_ENVIRONMENT, *self.keys, number))
-            for number in range(known, int(numbers.max()) + 1)
-        ]
+        fresh_ones = range(len(self._drawn_keys), int(numbers.max()) + 1)
+        each = streams(self.parts.settings.seed, Purpose.TRIAL_ENVIRONMENT, self.keys, fresh_ones)
+        fresh = [key_of_stream(generator) for generator in each]
         if fresh:
             self._drawn_keys = np.concatenate([self._drawn_keys, np.stack(fresh)])
         return self._drawn_keys[numbers]
@@ -166,7 +164,7 @@ class MomentTrials:
         largest = self.every[-1].plan
         assert largest is not None
         if self.parts.settings.trial_plan != "fixed" and not largest.exact:
-            drawn = self._nested(largest, int(numbers.max()) + 1)
+            drawn = self._nested(int(numbers.max()) + 1)
             words = None if drawn.words is None else drawn.words[numbers]
             return Schedules(drawn.actions[numbers], lengths, words)
         rows = [
@@ -181,7 +179,7 @@ class MomentTrials:
     def _no_mistakes(self) -> Floats:
         return np.zeros((0, self.parts.random_actions.width))
 
-    def _nested(self, plan: Plan, count: int) -> Schedules:
+    def _nested(self, count: int) -> Schedules:
         """Return the random actions of at least this many trials.
 
         Each trial has a stream of its own, and those of a smaller n are the first of a larger n.
@@ -189,7 +187,7 @@ class MomentTrials:
         known = 0 if self._drawn is None else len(self._drawn.lengths)
         if known >= count and self._drawn is not None:
             return self._drawn
-        uniforms = np.stack([plan.uniforms(number) for number in range(known, count)])
+        uniforms = self._planner.independent(range(known, count), self.every[-1].n)
         runs, steps, width = uniforms.shape
         flat = schedule_of(
             uniforms.reshape(runs * steps, width),
@@ -213,9 +211,7 @@ class MomentTrials:
             self.parts.check(code, where)
         if (over.first_scores != self._first_scores).any():
             raise self.parts.diverged(self.episode, self.moment.step)
-        self._round.returns[over.numbers] = self.parts.returns_of(
-            over.rewards, over.steps, over.codes
-        )
+        self._round.returns[over.numbers] = over.returns
         self._round.steps[over.numbers] = over.steps
         self._round.left -= len(over.numbers)
         if not self._round.left:

@@ -26,6 +26,7 @@ from safemargin.environments.doctor.repeatability import (
     check_returns,
     count_starts,
 )
+from safemargin.environments.doctor.returns import settings_for
 from safemargin.environments.functional.purity import check_pure
 from safemargin.environments.functional.wrapped import FunctionalGym
 from safemargin.environments.simulator import Simulator, Way
@@ -64,7 +65,8 @@ def examine(
             raise InvalidInput(f"the doctor needs {name} of at least 1, got {value}")
     if way not in (None, "snapshot", "replay"):
         raise InvalidInput(f"way {way!r} is unknown; {did_you_mean(str(way), get_args(Way))}")
-    examination = Examination(make_env, policy, settings or Settings(), seed, way)
+    chosen = settings or settings_for(policy, None)
+    examination = Examination(make_env, policy, chosen, seed, way)
     report = progress or (lambda stage: None)
     try:
         recorded = _find_way(examination, points, steps, report)

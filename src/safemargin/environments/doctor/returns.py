@@ -1,9 +1,12 @@
-"""The mean return of a policy, a figure by which its user recognises the right agent."""
+"""How a policy acts and what it earns: what its user recognises the right agent by."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +26,27 @@ CONFIDENCE = 0.95
 
 class UnlikeTraining(UserWarning):
     """A policy earns clearly less than it did at the end of its training."""
+
+
+def settings_for(policy: Policy | None, settings: Settings | Mapping[str, Any] | None) -> Settings:
+    """Return settings in which the policy acts as its library has it, unless they say otherwise."""
+    own = None if policy is None else policy.usual_choice
+    usual, epsilon = own or "greedy", 0.0 if policy is None else policy.usual_epsilon
+    if isinstance(settings, Settings):
+        chosen = settings
+    else:
+        given = {"action_choice": usual, **(settings or {})}
+        if given["action_choice"] == usual == "epsilon-greedy":
+            given["epsilon"] = given.get("epsilon") or epsilon
+        chosen = Settings.from_mapping(given)
+    if policy is not None and own not in (None, chosen.action_choice):
+        warnings.warn(
+            f"policy {policy.description}: acts {chosen.action_choice} here, where its own "
+            f"library's evaluation has it act {usual}; its results will differ",
+            UnlikeTraining,
+            stacklevel=3,
+        )
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
