@@ -471,6 +471,15 @@ def test_test_vectors_are_what_a_look_up_returns(tmp_path: Path) -> None:
     for vector in vectors:
         found = margins.lookup(vector["proxy"], vector["tolerance"])
         assert found.margin == vector["margin"]
+    for changed, said in (
+        ({"n_values": [1, 9]}, r"changed after it was made: at a proxy of .* say 2, .* grants 9"),
+        ({"upper": [[0.0] * len(row) for row in document["upper"]]}, "its table grants 2"),
+        ({"test_vectors": [{"proxy": 0.5}]}, "is no entry of 'test_vectors'; fit again"),
+        ({"test_vectors": 3}, "3 is no entry of 'test_vectors'"),
+    ):
+        (tmp_path / "changed.json").write_text(json.dumps({**document, **changed}))
+        with pytest.raises(MarginsFileError, match=said):
+            Margins.load(tmp_path / "changed.json")
     older = {**document, "version": 3}
     del older["probe"], older["test_vectors"]
     (tmp_path / "older.json").write_text(json.dumps(older))

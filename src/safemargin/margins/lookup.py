@@ -16,7 +16,7 @@ from safemargin.core.measured import USUAL, Measured
 from safemargin.core.notebook import table_html
 from safemargin.core.records import Floats
 from safemargin.core.version import __version__
-from safemargin.errors import InvalidInput
+from safemargin.errors import InvalidInput, MarginsFileError
 from safemargin.margins.bounds.table import STATISTICS, Bound, Estimand, check_known
 from safemargin.margins.file import (
     ABOUT,
@@ -223,7 +223,10 @@ class Margins:
     @classmethod
     def from_dict(cls, data: Any, *, source: str = "these margins") -> Margins:
         """Restore margins from what `to_dict` returned, after checking all of it."""
-        return cls(**parse_document(data, source))
+        found = cls(**parse_document(data, source))
+        if data["version"] > 3 and "test_vectors" in data:
+            found._check_vectors(data["test_vectors"], source)
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write margins.json atomically (a temporary file, then a rename)."""
@@ -242,6 +245,25 @@ class Margins:
                 found = self.lookup(proxy, level)
                 vectors.append({"proxy": proxy, "tolerance": level, "margin": found.margin})
         return vectors
+
+    def _check_vectors(self, vectors: Any, source: str) -> None:
+        """Raise MarginsFileError unless these margins are the ones that were written down."""
+        for vector in vectors if type(vectors) is list else [vectors]:
+            try:
+                proxy, level, margin = (vector[name] for name in ("proxy", "tolerance", "margin"))
+                found = self.lookup(proxy, float(level)).margin
+                same = bool(found == margin)
+            except (InvalidInput, KeyError, TypeError, ValueError) as error:
+                raise MarginsFileError(
+                    f"{source}: {vector!r:.80} is no entry of 'test_vectors'; fit again to make a "
+                    "new file"
+                ) from error
+            if not same:
+                raise MarginsFileError(
+                    f"{source}: it was changed after it was made: at a proxy of {proxy} and a "
+                    f"tolerance of {level:g} its 'test_vectors' say {margin!r:.40}, and its table "
+                    f"grants {found}; fit again to make a new file"
+                )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Margins:
