@@ -137,7 +137,7 @@ def worst_sequences(studies: Mapping[str, StoredStudy]) -> str:
         for name, words in (("random", "random actions"), ("worst", "the worst of all sequences")):
             one = found[name]
             losses = [one["losses"].get(str(n)) for n in EXACT]
-            cells = [MISSING if band is None else _shown(band) for band in losses]
+            cells = ["–" if band is None else _shown(band) for band in losses]
             rows.append([agent, words, str(found["natural"]), *cells, _shown(one["affordable"])])
     header = ["agent", "mistakes", "natural moments", *(f"loss, n = {n}" for n in EXACT),
               f"affordable, of {SHARED[-1]}"]  # fmt: skip

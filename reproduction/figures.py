@@ -86,7 +86,11 @@ def attack_picture(studies: Studies) -> str:
 
 def attacks_figure() -> Figure:
     """Draw what attacks of the least-scored action cost, by what times them, agent by agent."""
-    shown = {name: found for name, found in attacks().items() if found.attack == "worst"}
+    shown = {
+        name: found
+        for name, found in attacks().items()
+        if found.attack == "worst" and len({row.budget for row in found.rows}) > 1
+    }
     figure = Figure(figsize=(4.1 * len(shown), 3.6), layout="constrained")
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
     for axes, (name, found) in zip(panels, shown.items(), strict=True):

@@ -33,7 +33,7 @@ from safemargin.margins.bounds.ranks import assign_folds
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.learned.choosing import Judge, mean_margin, values_for_fold
 from safemargin.margins.learned.crossfit import Lessons
-from safemargin.margins.learned.models import main_directions
+from safemargin.margins.learned.models import Recipe, main_directions
 from safemargin.policies.features import LAGS, PARTS, WINDOW, probe_inputs
 from safemargin.policies.zoo import zoo_card
 from safemargin.study.lessons import read_material
@@ -176,14 +176,19 @@ class Stored:
         fold = assign_folds(self.sample, FOLDS)
         return [fold != left_out for left_out in range(FOLDS)]
 
-    def relearned(self, seen: np.ndarray, judges: Sequence[Judge]) -> list[Floats]:
+    def relearned(
+        self,
+        seen: np.ndarray,
+        judges: Sequence[Judge],
+        recipes: Sequence[Recipe] | None = None,
+    ) -> list[Floats]:
         """Return the natural moments' values by models that know only those seen, per judge."""
         lessons, natural = self.lessons, self.natural
         own = np.flatnonzero(natural)
         whole = ~lessons.labels
         whole[own[~seen]] = False
         whole &= lessons.apart_from(np.isin(np.arange(len(whole)), own[~seen]))
-        found = values_for_fold(lessons, natural, self.n_values, whole, judges)
+        found = values_for_fold(lessons, natural, self.n_values, whole, judges, recipes=recipes)
         return [values[natural] for values in found]
 
     def part(self, columns: npt.NDArray[np.int64], labels: float, draw: int) -> Stored:
@@ -295,17 +300,20 @@ def part_widths(agent: str, inputs: int) -> dict[str, int]:
 
 
 def _fold(
-    variant: Variant, fold: int, judges: Sequence[Judge]
+    variant: Variant, fold: int, judges: Sequence[Judge], recipes: Sequence[Recipe] | None
 ) -> tuple[Variant, int, list[Floats]]:
     stored = read_variant(variant)
-    return variant, fold, stored.relearned(stored.folds()[fold], judges)
+    return variant, fold, stored.relearned(stored.folds()[fold], judges, recipes)
 
 
 def judge_all(
-    variants: Iterable[Variant], workers: int, judges: Sequence[Judge] = JUDGES
+    variants: Iterable[Variant],
+    workers: int,
+    judges: Sequence[Judge] = JUDGES,
+    recipes: Sequence[Recipe] | None = None,
 ) -> Iterator[tuple[Variant, list[list[Floats]]]]:
     """Yield the natural moments' values for each fold and judge, as variants are finished."""
-    tasks = [(variant, fold, judges) for variant in variants for fold in range(FOLDS)]
+    tasks = [(variant, fold, judges, recipes) for variant in variants for fold in range(FOLDS)]
     found: dict[Variant, dict[int, list[Floats]]] = {}
     for variant, fold, values in in_processes(_fold, tasks, workers):
         of = found.setdefault(variant, {})

@@ -17,11 +17,11 @@ MANY = np.arange(5000, dtype=np.float32)
 ONE_OTHER = np.where(MANY == 4321, -1, MANY).astype(np.float32)
 
 
-def adding(constant: Any) -> SharedProgram:
+def adding(constant: Any, *devices: str) -> SharedProgram:
     def add(x: Any) -> Any:
         return jax.vmap(jax.jit(lambda each: each + constant))(x)
 
-    return SharedProgram(add)
+    return SharedProgram(add, devices)
 
 
 def compiled(caplog: pytest.LogCaptureFixture, *programs: SharedProgram, given: Any) -> list[Any]:
@@ -42,6 +42,8 @@ def test_the_same_program_is_compiled_once(caplog: pytest.LogCaptureFixture) -> 
     assert (other == one).all()
     *_, compilations = compiled(caplog, first, second, given=given[:1])  # of another shape
     assert compilations == 1
+    *_, compilations = compiled(caplog, adding(MANY), adding(MANY, "another"), given=given)
+    assert compilations == 1  # the first is known already
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.runners import Counting
 from helpers.worlds import (
+    Masked,
     TableWorld,
     Transitions,
     always_first,
@@ -173,6 +174,23 @@ def test_a_lookahead_against_one_by_hand(steps: int) -> None:
         assert found.exact
         expected = looked_ahead(table, state_at(table, 0, 0), steps, found.n)
         assert found.mean == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_lookahead_takes_the_best_of_what_the_mask_allows() -> None:
+    def careful(rows: np.ndarray) -> np.ndarray:
+        odd = rows % 2 == 1
+        return np.where(odd, [[0.0, 1, 0, 0]], [[0.0, 0, 0, 1]]).astype(np.float32)
+
+    # Actions 0, 2 and 3 are legal at even steps and pay 3, 1 and 0; at odd ones, 0 and 1 pay 3, 2.
+    (found,) = sm.true_criticality(
+        Masked(), load_policy(careful, kind="logits"), step=4, n=1, reference="lookahead:1"
+    )
+    assert found.unperturbed == pytest.approx(sum(3 * 0.99**k for k in range(16)))
+    assert found.mean == pytest.approx(3 - 4 / 3)
+    (ahead,) = sm.true_criticality(
+        Masked(), load_policy(careful, kind="logits"), step=5, n=1, reference="lookahead:1"
+    )
+    assert ahead.mean == pytest.approx(3 - 5 / 2)
 
 
 def test_what_it_is_called() -> None:

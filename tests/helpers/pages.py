@@ -70,7 +70,7 @@ WITH_THE_SITE = (
 TINY = "--natural 3 --spread 0 --n 1 --gamma 0.5 --max-episode-steps 60 --workers 1"
 """How a study is collected in a world that takes its time."""
 SMALLER = {
-    "natural=500, spread=500": "natural=44, spread=8, workers=1",
+    "natural=500, spread=500": "natural=60, spread=8, workers=1",
     "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)",
     "--natural 200 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
     "--natural 100 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
@@ -92,7 +92,8 @@ SMALLER = {
     "natural=250, spread=250": "natural=24, spread=4, workers=1",
     '"runs/pong", "atari:pong"': '"runs/atari", "atari:pong"',
     "0.01,0.05,0.1": "0.05",
-    "--seconds 600": "--seconds 2",
+    " --seconds 600": "",
+    '"baseline.json").check()': '"baseline.json").check(undecided=True)',
     "--agents 12": "--agents 1",
     "8x8": "5x5",
     "runs/several": "runs/anew",

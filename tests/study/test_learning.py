@@ -221,6 +221,20 @@ def test_labels_train_but_are_never_part_of_the_study(copy: Path) -> None:
         labels.close()
     with reopened(copy / LABELS) as cheap, pytest.raises(InvalidInput, match="no margins can be"):
         cheap.fit()
+    with reopened(copy) as study:
+        labels = open_labels(study.store)
+        assert labels is not None
+        with labels.writing():
+            labels.set_meta("settings", {**labels.meta("settings"), "trials": 5})
+        with pytest.raises(
+            StudyMismatch, match="collected with trials 5 instead of 3; delete that"
+        ):
+            study.learn(tolerance=0.2, traces=False, **ON_ONE_CORE)
+        with labels.writing():
+            labels.set_meta("policy", {**labels.meta("policy"), "identity": "sha256:other"})
+        with pytest.raises(StudyMismatch, match="instead of 3, another policy; delete"):
+            study.learn(tolerance=0.2, traces=False, **ON_ONE_CORE)
+        labels.close()
 
 
 def test_moments_added_later_need_another_lesson(copy: Path) -> None:
@@ -247,6 +261,8 @@ def test_nothing_is_stored_where_nothing_can_be_learned(driver: Path, tmp_path: 
             study.learn(labels=-1)
         with pytest.raises(InvalidInput, match="tolerance must be above 0"):
             study.learn(tolerance=0)
+        with pytest.raises(InvalidInput, match="the promise 'mean'"):
+            study.learn(promise="mean")  # type: ignore[arg-type]
 
 
 def test_too_few_moments_say_how_many_it_takes(driver: Path, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"a.xyz cannot be written"):
         plots.save_figure(figure, tmp_path / "a.xyz")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInput, match=r"cannot be written"):
+    with pytest.raises(InvalidInput, match=r"file is a file; name a folder"):
         plots.save_figure(figure, tmp_path / "file" / "a.png")
 
 

@@ -111,3 +111,6 @@ def test_a_study_is_logged_to_tensorboard(
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="is a file; name a folder"):
         tensorboard(tmp_path / "file")
+    capsys.readouterr()
+    assert main([*asked[:2], "--tensorboard", str(tmp_path / "file" / "logs")]) == 2
+    assert f"cannot use {tmp_path}/file/logs: Not a directory" in capsys.readouterr().err

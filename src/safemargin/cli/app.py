@@ -65,7 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        print(f"safemargin: cannot write the answer: {error.strerror}", file=sys.stderr)
+        named = error.filename is not None
+        what = f"cannot use {error.filename}" if named else "cannot write the answer"
+        print(f"safemargin: {what}: {error.strerror}", file=sys.stderr)
+        if named:
+            return BAD_INPUT
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BAD_INPUT
     return status or OK

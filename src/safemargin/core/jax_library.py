@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from safemargin.errors import EngineFault, MissingExtra
@@ -87,11 +87,13 @@ class SharedProgram:
     `jax.jit` compiles every function object anew, and each environment made of the same text has
     its own. What decides here is the program that the compiler would get, with all its constants,
     and the types and structure of what goes in and comes out. Functions that call Python share
-    nothing: the program does not say what they call.
+    nothing: the program does not say what they call. Nor does it say on which devices it is spread,
+    if on several: name them.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], devices: Sequence[Any] = ()) -> None:
         self._own = load_jax("a program in JAX").jit(function)
+        self._devices = tuple(devices)
         self._chosen: dict[Hashable, Any] = {}
 
     def __call__(self, *given: Any) -> Any:
@@ -109,7 +111,8 @@ class SharedProgram:
         if any(word in text for word in _CALLS_OF_PYTHON):
             return self._own
         types = str(traced.jaxpr.out_avals)
-        program = (text, types, lowered.in_tree, lowered.out_tree, device_kind())
+        where = (device_kind(), *self._devices)
+        program = (text, types, lowered.in_tree, lowered.out_tree, where)
         found = _programs.setdefault(program, self._own)
         _programs.move_to_end(program)
         if len(_programs) > _MOST_PROGRAMS:

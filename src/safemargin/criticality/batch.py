@@ -244,14 +244,20 @@ def first_actions(
     environment: Callable[[], np.random.Generator] | None = None,
     policy: Callable[[], np.random.Generator] | None = None,
 ) -> list[Trial]:
-    """Play a trial of each action at a point, as `action_returns` does."""
+    """Play a trial of each action at a point, as `action_returns` does.
+
+    Where a mask forbids an action, a legal one is played in its place.
+    """
     space = runner.simulator.env.action_space
     assert isinstance(space, gym.spaces.Discrete)
-    actions = int(space.n)
+    actions, mask = int(space.n), point.snapshot.mask
+    wanted = (np.arange(actions) + 0.5) / actions
+    if mask is not None:  # a random action is then one of the legal ones
+        wanted = np.where(mask, (np.cumsum(mask) - 0.5) / np.count_nonzero(mask), wanted)
     trials = []
-    for action in range(actions):
+    for uniform in wanted:
         streams = Streams(*(None if make is None else make() for make in (environment, policy)))
         # Random actions are made from uniform numbers; this number gives the wanted action.
-        trials.append(Trial(np.array([[(action + 0.5) / actions]]), streams))
+        trials.append(Trial(np.array([[uniform]]), streams))
     TrialBatch(runner, point, state_index, perturbation=UNIFORM).run(trials)
     return trials

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,20 +49,22 @@ class _Learned:
             )
         if self._history is None:
             self._history = History(self.probe.kind, agents)
-        usable = np.isfinite(features).all(axis=1)
-        usable &= np.isfinite(scores.reshape(agents, -1)).all(axis=1)
-        if not usable.all():
-            scores, features = np.nan_to_num(scores), np.nan_to_num(features)
-        inputs = self._history.add(scores, features)
-        if inputs.shape[1] != self.probe.inputs:
-            raise InvalidInput(
-                f"the learned proxy of these margins takes {self.probe.inputs} numbers at each "
-                f"moment, and these scores and features give {inputs.shape[1]}; pass the scores of "
-                "the policy that the margins were fitted for"
-            )
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite becomes NaN below
+            usable: Any = True
+            if not math.isfinite(float(features.sum()) + float(scores.sum())):  # seldom
+                usable = np.isfinite(features).all(axis=1)
+                usable &= np.isfinite(scores.reshape(agents, -1)).all(axis=1)
+                scores, features = np.nan_to_num(scores), np.nan_to_num(features)
+            inputs = self._history.add(scores, features)
+            if inputs.shape[1] != self.probe.inputs:
+                raise InvalidInput(
+                    f"the learned proxy of these margins takes {self.probe.inputs} numbers at each "
+                    f"moment, and these scores and features give {inputs.shape[1]}; pass the "
+                    "scores of the policy that the margins were fitted for"
+                )
             values, outside = self.probe(inputs)
-        values = np.where(outside, np.maximum(values, self._above), values)
+        if outside.any():
+            values = np.where(outside, np.maximum(values, self._above), values)
         return np.where(usable & np.isfinite(values), values, np.nan)
 
     def forget(self, agents: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from safemargin.core.progress import Progress
 from safemargin.core.records import EpisodeKey, Floats, Moment
 from safemargin.core.settings import Settings
 from safemargin.engines import Engine
-from safemargin.errors import InvalidInput, StudyIncomplete
+from safemargin.errors import InvalidInput, StudyIncomplete, StudyMismatch
 from safemargin.margins.bounds.sample import Sample
 from safemargin.margins.learned.crossfit import FEWEST, Lessons
 from safemargin.margins.learned.probe import LEARNED
@@ -86,6 +86,20 @@ def refuse_labels(store: Store) -> None:
         raise InvalidInput(
             f"{store.folder} holds cheap labels for learning, and no margins can be promised from "
             f"them; name the study {store.folder.parent}"
+        )
+
+
+def _refuse_foreign(labels: Store, store: Store, settings: Settings) -> None:
+    """Raise StudyMismatch for labels that were not collected for this study as it is."""
+    wanted, found = asdict(label_settings(settings)), asdict(labels.settings())
+    other = [f"{name} {found[name]} instead of {wanted[name]}" for name in wanted
+             if found[name] != wanted[name]]  # fmt: skip
+    if labels.meta("policy")["identity"] != store.meta("policy")["identity"]:
+        other.append("another policy")
+    if other:
+        raise StudyMismatch(
+            f"the labels in {labels.folder} were collected with {', '.join(other)}; delete that "
+            "folder, and collect labels for this study (`safemargin learn --labels`)"
         )
 
 
@@ -183,7 +197,8 @@ def read_material(store: Store, settings: Settings) -> Material:
         parts = [own]
     else:
         try:
-            found = _read_part(labels_store, Settings.from_mapping(labels_store.meta("settings")))
+            _refuse_foreign(labels_store, store, settings)
+            found = _read_part(labels_store, labels_store.settings())
         finally:
             labels_store.close()
         parts = [own, found] if found.keys else [own]

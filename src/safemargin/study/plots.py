@@ -210,6 +210,8 @@ def histogram_figure(info: HistogramInfo) -> Figure:
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 160) -> Path:
     """Write a picture as .png, .svg or .pdf, by its name, and make its folder if necessary."""
     target = Path(path)
+    if target.parent.is_file():
+        raise InvalidInput(f"{target.parent} is a file; name a folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(target) as draft:

@@ -121,7 +121,7 @@ class Program:
             out_specs=by_tile,
             check_vma=False,
         )
-        self.advance = SharedProgram(self._advance if len(devices) == 1 else on_each)
+        self.advance = SharedProgram(self._advance if len(devices) == 1 else on_each, devices)
         self.legal = SharedProgram(jax.vmap(jax.vmap(functional.legal)))
 
     @property

@@ -90,9 +90,9 @@ class View:
         ready = np.asarray((inputs - self.mean) / self.scale, np.float32)
         along = ready @ self.directions
         coordinates = along / self.spreads
-        across = np.maximum((ready**2).sum(axis=1) - (along**2).sum(axis=1), 0)
-        distance = (coordinates**2).mean(axis=1, dtype=np.float64)
+        distance = np.asarray(_lengths(coordinates) / coordinates.shape[1], np.float64)
         if self.rest > 0:
+            across = np.maximum(_lengths(ready) - _lengths(along), 0)
             distance = np.maximum(distance, across / self.rest)
         return coordinates, distance
 
@@ -252,6 +252,11 @@ def _unpacked(entry: Any) -> Arrays:
     if not np.isfinite(array).all():
         raise InvalidInput("an array of the probe holds a number that is not finite")
     return array
+
+
+def _lengths(rows: Arrays) -> Arrays:
+    """Return the squared length of each row."""
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def predict(networks: Sequence[Sequence[Layer]], coordinates: Arrays) -> Floats:
