@@ -124,7 +124,12 @@ def test_python(block: Any, request: pytest.FixtureRequest) -> None:
         warnings.simplefilter("ignore", OutsideRange)  # of values that the pages make up
         for kind in (DeprecationWarning, FutureWarning):  # of Box2D and PyTorch's export
             warnings.simplefilter("ignore", kind)
-        exec(compile(smaller(block.text), named(block), "exec"), values)
+        try:
+            exec(compile(smaller(block.text), named(block), "exec"), values)
+        finally:
+            for value in values.values():
+                if isinstance(value, sm.RemoteOverseer):
+                    value.close()  # its thread would go on asking for the server
 
 
 def begins(block: Any, listed: Iterable[tuple[str, str]]) -> bool:

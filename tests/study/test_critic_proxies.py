@@ -29,14 +29,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_collects_in_processes_resumes_and_fits(model: Path, tmp_path: Path) -> None:
     with sm.Study.create(tmp_path / "whole", "Pendulum-v1", model, SETTINGS) as study:
-        study.collect(6, 3, workers=1)
+        study.collect(7, 3, workers=1)
         assert study.proxies == NAMES
         assert study.default_proxy == "critic_advantage"
     with sm.Study.create(tmp_path / "parts", "Pendulum-v1", model, SETTINGS) as study:
         study.collect(2, 1, workers=1)
     # The rest from the policy that the study stored, in worker processes.
     with sm.Study.open(tmp_path / "parts") as study:
-        study.collect(6, 3, workers=2)
+        study.collect(7, 3, workers=2)
         tables = [study.fit(proxy=proxy, confidence=0.7, method="paper") for proxy in NAMES]
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     assert [margins.proxy for margins in tables] == NAMES
