@@ -70,6 +70,7 @@ WITH_THE_SITE = (
 TINY = "--natural 3 --spread 0 --n 1 --gamma 0.5 --max-episode-steps 60 --workers 1"
 """How a study is collected in a world that takes its time."""
 SMALLER = {
+    "natural=200)": "natural=200, seconds=5)",
     "natural=500, spread=500": "natural=60, spread=8, workers=1",
     "sm.Settings(gamma=0.99)": "sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)",
     "--natural 200 --spread 100": "--natural 24 --spread 8 --n 1,2 --gamma 0.9 --opening 10",
@@ -106,6 +107,7 @@ WITH_WHAT_WE_HAVE = {
     r"\b(atari:pong .*)agent\.onnx": r"\1zoo:pong-a3c",
     r"^(.*(?: learn |--by regret|--proxy learned).*|.* learn +)(STUDY|runs/\w+)": r"\1runs/road",
     r"^(.* )(STUDY|runs/\w+)( .*(?:--by regret|--proxy learned).*)": r"\1runs/road\3",
+    r"( learn .*) --promise margin --tolerance 0\.5": r"\1",  # so little data has no better proxy
     r"STUDY": "runs/study",
     r"HalfCheetah-v5_1": "CartPole-v1_1",
     r"acrobot-\*\.onnx": "*.zip",

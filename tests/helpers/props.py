@@ -248,6 +248,7 @@ def _study() -> Any:
     """A study that holds nothing yet, of an environment with a cost."""
     import safemargin as sm
 
+    Path("costly.py").write_text(WITH_A_COST)
     settings = sm.Settings(gamma=0.9, n_values=(1, 2), opening=10)
     return sm.Study.create("runs/anew", "costly.py:make", "agent.onnx", settings)
 
