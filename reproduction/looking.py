@@ -12,6 +12,29 @@ AHEAD = 3.0
 """The wanted share doubles for each look too few, and halves for each too many, up to this many."""
 
 
+class Notes:
+    """Looks at nothing, and keeps every number at the decisions of other games.
+
+    What the lookahead gains is kept at one decision out of `gain_every`; 0: never.
+    """
+
+    def __init__(self, gain_every: int) -> None:
+        self.found: dict[str, list[float]] = {}
+        self._gain_every, self._decided = gain_every, 0
+
+    def __call__(self, values: Mapping[str, float], gain: Callable[[], tuple[float, int]]) -> bool:
+        """Note a decision."""
+        for name, value in values.items():
+            self._keep(name, value)
+        if self._gain_every and self._decided % self._gain_every == 0:
+            self._keep("gain", gain()[0])
+        self._decided += 1
+        return False
+
+    def _keep(self, name: str, value: float) -> None:
+        self.found.setdefault(name, []).append(float(f"{value:.5g}"))
+
+
 class Looker:
     """Looks at the decisions of a game that are highest by one number, and at no more than that."""
 

@@ -60,7 +60,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Played:
+class Supervised:
     """This many decisions of one game, and of those after it."""
 
     strategy: str
@@ -70,6 +70,12 @@ class Played:
     reward: float
     looked_at: int
     overruled: int
+
+
+@dataclass(frozen=True)
+class Played(Supervised):
+    """The same, with what an unsupervised game shows."""
+
     pilot: dict[str, list[float]]
     """By strategy: what it would have gone by, at some decisions of unsupervised games."""
 

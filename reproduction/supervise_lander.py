@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from lander import make
-from looking import Looker
+from looking import Looker, Notes
 from stored import Refused, positive, read_json
 
 import safemargin as sm
@@ -134,21 +134,10 @@ def references(pilot: Pilot, *, gains: bool) -> dict[str, list[float]]:
 
     `gains`: also what the lookahead gains, at some of them.
     """
-    found: dict[str, list[float]] = {}
-    count = 0
-
-    def note(values: Mapping[str, float], gain: Callable[[], tuple[float, int]]) -> bool:
-        nonlocal count
-        for name, value in values.items():
-            found.setdefault(name, []).append(float(f"{value:.5g}"))
-        if gains and count % PILOT_EVERY == 0:
-            found.setdefault("gain", []).append(float(f"{gain()[0]:.5g}"))
-        count += 1
-        return False
-
+    notes = Notes(PILOT_EVERY if gains else 0)
     for game in range(PILOT_GAMES):
-        pilot.fly(note, FIRST_PILOT + game)
-    return found
+        pilot.fly(notes, FIRST_PILOT + game)
+    return notes.found
 
 
 def main() -> None:

@@ -15,16 +15,16 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from live import OwnWay, in_a_sentence, in_processes
-from looking import Looker
+from looking import Looker, Notes
 from stored import Refused, StoredStudy, positive, stored_study
-from supervise import HERE, Plan, Supervisor, measured
+from supervise import HERE, Plan, Supervised, Supervisor, measured
 
 from safemargin.cli.console import ProgressBar
 from safemargin.margins import Ranking
@@ -36,19 +36,6 @@ LEARNED = ("stakes", "regret")
 PILOT_EVERY = 50
 """In the other games true regret is measured at one decision out of this many."""
 FIRST_PILOT = 10_000
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """This many decisions of one game, and of those after it."""
-
-    strategy: str
-    game: int
-    decisions: int
-    deaths: int
-    reward: float
-    looked_at: int
-    overruled: int
 
 
 class Overseen(Supervisor):
@@ -69,7 +56,7 @@ class Overseen(Supervisor):
 
     def look_on(
         self, strategy: str, game: int, look: Callable[..., bool], names: set[str]
-    ) -> Ranked:
+    ) -> Supervised:
         """Play this many decisions; `look(values, gain)` says whether the overseer looks.
 
         `names`: the values that are asked for.
@@ -111,24 +98,13 @@ class Overseen(Supervisor):
                 way.leave()
             else:
                 way.follow()
-        return Ranked(strategy, game, plan.decisions, deaths, reward, looked_at, overruled)
+        return Supervised(strategy, game, plan.decisions, deaths, reward, looked_at, overruled)
 
     def references(self, game: int) -> dict[str, list[float]]:
         """Return every number at the decisions of a game that the agent plays alone."""
-        found: dict[str, list[float]] = {}
-        count = 0
-
-        def note(values: Mapping[str, float], gain: Callable[[], tuple[float, int]]) -> bool:
-            nonlocal count
-            for name, value in values.items():
-                found.setdefault(name, []).append(float(f"{value:.5g}"))
-            if count % PILOT_EVERY == 0:
-                found.setdefault("gain", []).append(float(f"{gain()[0]:.5g}"))
-            count += 1
-            return False
-
-        self.look_on("nobody", FIRST_PILOT + game, note, {"proxy", *self.rankings})
-        return found
+        notes = Notes(PILOT_EVERY)
+        self.look_on("nobody", FIRST_PILOT + game, notes, {"proxy", *self.rankings})
+        return notes.found
 
 
 Made = tuple[Path, Plan, dict[str, Path], Path | None]
@@ -141,7 +117,7 @@ def pilot_one(made: Made, game: int) -> dict[str, list[float]]:
     return Overseen(StoredStudy(folder), *rest).references(game)
 
 
-def play_one(made: Made, strategy: str, game: int, reference: list[float]) -> Ranked:
+def play_one(made: Made, strategy: str, game: int, reference: list[float]) -> Supervised:
     """Play one game in a separate process."""
     folder, plan, *rest = made
     overseen = Overseen(StoredStudy(folder), plan, *rest)
@@ -193,7 +169,7 @@ def supervise(made: Made, path: str, options: argparse.Namespace) -> None:
             study.put_beside(path, kept)
 
 
-def _in_time(until: float, *task: Any) -> Ranked | None:
+def _in_time(until: float, *task: Any) -> Supervised | None:
     return play_one(*task) if time.time() < until else None
 
 
