@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from safemargin.core.records import (
     Array,
@@ -197,9 +197,9 @@ class Worker:
             for about, of_signal in zip(task.about or (None,), measured, strict=True)
             for one in of_signal
         ]
-        for left, (about, one) in zip(range(len(every))[::-1], every, strict=True):
+        for (about, one), followed in with_followers(every):
             spent = seconds * one.steps / steps
-            yield Piece((task.moment, one), spent, about, followed=left > 0)
+            yield Piece((task.moment, one), spent, about, followed=followed)
 
     def _runner(self, about: tuple[tuple[str, str], ...]) -> Runner:
         """Return what runs trials with these mistakes, in the same simulators."""
@@ -227,6 +227,15 @@ class Worker:
         """Close the environments."""
         for simulator in self.runner.simulators:
             simulator.close()
+
+
+_Item = TypeVar("_Item")
+
+
+def with_followers(items: Sequence[_Item]) -> Iterator[tuple[_Item, bool]]:
+    """Return items that are there already, each with whether another one follows."""
+    for number, item in enumerate(items, start=1):
+        yield item, number < len(items)
 
 
 def in_jax(job: Job) -> bool:

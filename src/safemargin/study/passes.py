@@ -96,8 +96,10 @@ class Episodes:
 def run_games(
     engine: Engine, games: Iterable[EpisodeKey]
 ) -> Iterator[list[tuple[list[Episode], float]]]:
-    """Pass 1: run games; yield those that finish together, the episodes of each and its worker
-    seconds."""
+    """Pass 1: run games; yield those that finish together.
+
+    Each comes as its episodes and the seconds that a worker took.
+    """
     for pieces in _together(engine.run(map(EpisodeTask, games))):
         found = []
         for piece in pieces:

@@ -74,11 +74,12 @@ def plan_several(
     """
     found: list[PairPlan] = []
     fixed = Settings.from_mapping(settings).trial_plan == "fixed"
-    dearest: dict[str, PairPlan] = {}
+    dearest: dict[tuple[str, str], PairPlan] = {}  # of those that share their trials
     for perturb, signal in pairs:
         written = parse_perturbation(perturb)
         alone = written.kind == "worst" and bool(written.argument)
-        if perturb in dearest and fixed and not alone:
+        sharing = perturb, signal if alone else ""
+        if sharing in dearest and fixed:
             found.append(PairPlan(perturb, signal, None, NOTHING, NOTHING, NOTHING))
             continue
         about = {**settings, "perturb": perturb, "signal": signal}
@@ -93,21 +94,18 @@ def plan_several(
             sum((stage.worker_seconds for stage in stages), NOTHING),
         )
         found.append(one)
-        other = dearest.get(perturb)
+        other = dearest.get(sharing)
         if other is None or other.worker_seconds.expected < one.worker_seconds.expected:
-            dearest[perturb] = one
-        if alone:
-            dearest[f"{perturb} {signal}"] = one
-    return _together(found, dearest)
+            dearest[sharing] = one
+    return _together(found, dearest.values())
 
 
-def _together(found: list[PairPlan], counted: Mapping[str, PairPlan]) -> CostPlans:
+def _together(found: list[PairPlan], counted: Iterable[PairPlan]) -> CostPlans:
     first = found[0].plan
     assert first is not None
     episodes = [stage for stage in first.forecast.stages if not stage.n]
     spent = sum((stage.worker_seconds for stage in episodes), NOTHING)
-    unique = {id(one): one for one in counted.values()}.values()
-    whole = sum((one.worker_seconds for one in unique), spent)
+    whole = sum((one.worker_seconds for one in counted), spent)
     return CostPlans(
         pairs=tuple(found),
         episode_steps=sum((stage.steps for stage in episodes), NOTHING),

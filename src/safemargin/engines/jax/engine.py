@@ -9,7 +9,16 @@ import numpy as np
 
 from safemargin.core.jax_library import devices, load_jax
 from safemargin.core.records import EpisodeKey
-from safemargin.engines.base import EpisodeTask, FeaturesTask, Job, MomentTask, Piece, Task, Worker
+from safemargin.engines.base import (
+    EpisodeTask,
+    FeaturesTask,
+    Job,
+    MomentTask,
+    Piece,
+    Task,
+    Worker,
+    with_followers,
+)
 from safemargin.engines.jax.episodes import Games
 from safemargin.engines.jax.memory import groups_that_fit
 from safemargin.engines.jax.moments import measured
@@ -81,8 +90,8 @@ class JaxEngine:
                     pool.add(Games(self._parts, pool, some).runs)
             games = [game for runs in pool.turn() for game in runs.owner.finished()]
             seconds = clock.lap() / max(len(games), 1)
-            for left_over, game in zip(range(len(games))[::-1], games, strict=True):
-                yield Piece([game], seconds, followed=left_over > 0)
+            for game, followed in with_followers(games):
+                yield Piece([game], seconds, followed=followed)
         self.halved += pool.halved
 
     def _moments(self, tasks: Iterable[MomentTask]) -> Iterator[Piece]:
@@ -92,7 +101,7 @@ class JaxEngine:
             found = [(trials.moment, each) for trials in some for each in trials.measurements()]
             steps = np.array([each.steps for _, each in found])
             seconds = clock.lap() * steps / max(steps.sum(), 1)
-            for left_over, result in zip(range(len(found))[::-1], found, strict=True):
-                spent = float(seconds[-1 - left_over])
-                yield Piece(result, spent, followed=left_over > 0)
+            spent = zip(found, seconds.tolist(), strict=True)
+            for (result, its), followed in with_followers(list(spent)):
+                yield Piece(result, its, followed=followed)
         self.halved += pool.halved
